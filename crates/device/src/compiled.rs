@@ -70,8 +70,8 @@ impl Compiled {
     pub fn log(&self) -> &str {
         &self.log
     }
-    /// Why the kernel must be slow whatever it is run on, where its compiler tells: matrix instructions one after the other, more
-    /// spilled than there are registers. It is right all the same; a search need not run it.
+    /// Why the kernel must be slow whatever it is run on, where its compiler says so. Reasons are matrix instructions one after
+    /// the other, and more spilled than there are registers. It is right all the same; a search need not run it.
     pub fn slow_reason(&self) -> Option<String> {
         crate::cuda::slow_reason(&self.log, self.resources.spill_bytes)
     }

@@ -128,8 +128,8 @@ impl DeviceInfo {
 pub enum LaunchArg {
     /// Global memory. For a tensor map, the memory from the map's element 0 on: the device encodes the map.
     Buffer(Buffer),
-    /// A tensor map over the memory from its element 0 on, with extents of this launch, in the map's order, instead of those the
-    /// kernel declares (at most those).
+    /// A tensor map over the memory from its element 0 on. It has extents of this launch, in the map's order, instead of the
+    /// extents that the kernel declares (at most those).
     Map {
         /// Memory.
         memory: Buffer,
@@ -199,8 +199,8 @@ pub trait Device: Send + Sync {
     /// What the device is.
     fn info(&self) -> &DeviceInfo;
 
-    /// Does the one-time work that the first uses of the device would wait for: starts `threads` compile workers, loads the vendor's
-    /// compiler in each, and runs an empty kernel. Work that is already done is skipped.
+    /// Does the one-time work that the first uses of the device would wait for. It starts `threads` compile workers, loads the
+    /// vendor's compiler in each, and runs an empty kernel. Work that is already done is skipped.
     ///
     /// # Errors
     /// Those of [`Device::compile`], [`Device::launch`] and [`Device::sync`].

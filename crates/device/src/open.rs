@@ -65,9 +65,13 @@ pub fn open(spec: &str) -> Result<Arc<dyn Device>, DeviceError> {
     open_with(spec, &Options::default())
 }
 
-/// Opens a device: `emu` (plays an H200), `emu:ARCH` for an architecture of [`tilewright_ir::Target::known`],
-/// `opencl:N` (counted over all platforms), `opencl:TEXT` (first device or platform whose name holds the text),
-/// `cuda:N`, `hip:N`. `cuda`, `hip` and `opencl` alone mean the first.
+/// Opens a device:
+///
+/// - `emu` (plays an H200), `emu:ARCH` for an architecture of [`tilewright_ir::Target::known`];
+/// - `opencl:N` (counted over all platforms), `opencl:TEXT` (first device or platform whose name holds the text);
+/// - `cuda:N`, `hip:N`.
+///
+/// The names `cuda`, `hip` and `opencl` alone mean the first. `cuda`, `hip` and `opencl` alone mean the first.
 ///
 /// # Errors
 /// [`DeviceError::BadSpec`], [`DeviceError::Missing`] with how to install what is missing,

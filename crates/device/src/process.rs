@@ -5,8 +5,8 @@ use std::fs::File;
 /// What [`note_crashes`] writes.
 pub const CRASHED: &[u8] = b"crashed\n";
 
-/// Ends the process at once with this exit code. Unlike [`std::process::exit`] it runs no destructors of libraries, which crash or wait for
-/// ever while other threads are still inside those libraries, as a compiler that was given up is.
+/// Ends the process at once with this exit code. Unlike [`std::process::exit`] it runs no destructors of libraries. They crash or
+/// wait for ever while other threads are still inside those libraries, as a compiler that was given up is.
 pub fn exit_now(code: i32) -> ! {
     use std::io::Write;
     let _ = std::io::stdout().flush();
@@ -16,8 +16,8 @@ pub fn exit_now(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// Lets a crash of this process (a wild access, an illegal instruction, an abort) write [`CRASHED`] to a file before it ends the
-/// process as it would have. A kill from outside writes nothing. For the main functions of programs: it stays to their end.
+/// Lets a crash of this process (a wild access, an illegal instruction, an abort) write [`CRASHED`] to a file. Then the process
+/// ends as it would have. A kill from outside writes nothing. For the main functions of programs: it stays to their end.
 ///
 /// # Errors
 /// The operating system's.

@@ -19,7 +19,8 @@ pub enum CacheState {
     /// written back within the span either.
     #[default]
     Cold,
-    /// What a run of the same work right before it leaves there: runs back to back, as layers of a network are run again and again.
+    /// What a run of the same work right before it leaves there. Runs follow back to back, as layers of a network are run again
+    /// and again.
     Warm,
 }
 

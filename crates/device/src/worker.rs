@@ -1,9 +1,9 @@
 //! Workers: processes that run the vendor's compiler, or a whole device, so that a crash or a hang costs one candidate.
 //!
-//! A worker is an executable under a hidden subcommand that calls [`crate::compile_worker_main`]. It takes one job per
-//! line on its input (JSON), leaves the result in a file the job names, and answers with one line on its output. Other lines,
-//! which compilers print there, are skipped. Workers live on between jobs; one that dies or overruns its limit is replaced by the next job. Compile workers do one job at a time. The worker of a device
-//! ([`crate::isolated`]) takes several at once.
+//! A worker is an executable under a hidden subcommand that calls [`crate::compile_worker_main`]. It takes one job per line on
+//! its input (JSON) and leaves the result in a file the job names. It answers with one line on its output. Other lines, which
+//! compilers print there, are skipped. Workers live on between jobs; one that dies or overruns its limit is replaced by the next
+//! job. Compile workers do one job at a time. The worker of a device ([`crate::isolated`]) takes several at once.
 
 use crate::job::{Binary, Refusal, Work};
 use crate::process::exit_now;

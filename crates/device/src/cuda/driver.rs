@@ -148,9 +148,9 @@ impl Driver for Cuda {
         let _ = unsafe { call!(cuMemHostRegister_v2(memory.cast(), memory.len(), 0)) };
     }
     fn write(&self, address: u64, data: &[u8]) -> Result<(), Failure> {
-        // On the stream, since a copy outside it may still be under way when the stream's next kernel starts.
-        // SAFETY: the caller checked that the range lies in an allocation; the driver is done with pageable host memory
-        // when the call returns, and the wait covers pinned memory.
+        // On the stream, since a copy outside it may still be under way when the stream's next kernel starts. SAFETY: the caller
+        // checked that the range lies in an allocation. The driver is done with pageable host memory when the call returns, and
+        // the wait covers pinned memory.
         unsafe {
             call!(cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), data.len(), self.own()))?;
             call!(cuStreamSynchronize(self.own()))

@@ -217,8 +217,8 @@ fn module_version() -> Option<String> {
     words.find(|w| w.contains('.') && w.chars().all(|c| c.is_ascii_digit() || c == '.')).map(String::from)
 }
 
-/// What the generator plans for: limits from the driver, features and rates from the built-in description of the architecture or,
-/// for an unknown one, from what is portable.
+/// What the generator plans for. Limits come from the driver. Features and rates come from the built-in description of the
+/// architecture, for an unknown one from what is portable.
 fn target(get: &dyn Fn(sys::CUdevice_attribute) -> Result<i64, DeviceError>) -> Result<Target, DeviceError> {
     use sys::CUdevice_attribute::*;
     let (major, minor) = (get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?, get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?);

@@ -9,8 +9,8 @@ use tilewright_ir::{Scalar, Swizzle, TensorMap};
 /// Last driver that needs [`SMALL_TENSOR`].
 pub const LAST_WITH_FAULT: i32 = 13010;
 
-/// Drivers up to CUDA 13.1 set a bit in maps of tensors smaller than this, in bytes, that makes copies go wrong (CUTLASS
-/// clears it, too).
+/// Drivers up to CUDA 13.1 set a bit in maps of tensors smaller than this, in bytes. It makes copies go wrong (CUTLASS clears it,
+/// too).
 pub const SMALL_TENSOR: u64 = 131_072;
 
 /// That bit, within word [`FAULTY_WORD`].
@@ -48,8 +48,8 @@ pub(super) fn encode(map: &TensorMap, address: u64, version: i32) -> Result<Enco
     let promotion = sys::CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
     let fill = sys::CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
     let (extent, stride) = (map.extent.as_ptr(), map.stride_bytes.as_ptr());
-    // SAFETY: every array has as many elements as the rank says (strides: one less; corners: the spatial dimensions), which was checked;
-    // the driver writes the map and keeps nothing. The address is not followed here.
+    // SAFETY: every array has as many elements as the rank says (strides: one less; corners: the spatial dimensions), which was
+    // checked. The driver writes the map and keeps nothing. The address is not followed here.
     let result = unsafe {
         match &map.im2col {
             None => sys::cuTensorMapEncodeTiled(

@@ -45,7 +45,8 @@ pub(super) fn job(of: Job) -> Job {
     Job { entry: ENTRY.into(), source: source.into(), ..of }
 }
 
-/// The loaded kernel and the flags that it shares with the host: the last ticket that is released, and the last that ran out of time.
+/// The loaded kernel and the flags that it shares with the host. They are the last ticket that is released, and the last that ran
+/// out of time.
 pub(super) struct Hold<D: Driver> {
     context: Arc<Context<D>>,
     loaded: Loaded,

@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tilewright_ir::{ArgKind, Kernel, Source};
 
-/// Launches that may be queued before the host waits: drivers block without limit when their queue (1024 entries) is
-/// full, and a watchdog must never block.
+/// Launches that may be queued before the host waits. Drivers block without limit when their queue (1024 entries) is full, and a
+/// watchdog must never block.
 const QUEUE: usize = 512;
 
 /// What [`GpuDevice`] needs to know from its back end beside the driver.

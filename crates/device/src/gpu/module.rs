@@ -99,8 +99,8 @@ impl<D: Driver> Module<D> {
         if !self.captured.load(Ordering::Relaxed) && stream.0 != driver.stream().0 && driver.is_capturing(stream) {
             self.captured.store(true, Ordering::Relaxed);
         }
-        // SAFETY: number and types of the arguments are those the kernel declares, which its source was printed from; their values
-        // outlive the call; the caller vouches for the addresses.
+        // SAFETY: number and types of the arguments are those the kernel declares, which its source was printed from. Their
+        // values outlive the call. The caller vouches for the addresses.
         unsafe { driver.launch(stream, self.loaded.function, size, early, &mut params[..args.len()]) }
             .map_err(Refused::Driver)?;
         self.ran.store(true, Ordering::Relaxed);

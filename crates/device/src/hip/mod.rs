@@ -85,8 +85,8 @@ fn describe(ordinal: i32) -> Result<DeviceInfo, DeviceError> {
     })
 }
 
-/// What the generator plans for: limits from the runtime, the rest from the built-in description of the architecture or,
-/// for an unknown one, of the nearest known.
+/// What the generator plans for. Limits come from the runtime. The rest comes from the built-in description of the architecture,
+/// for an unknown one from the nearest known.
 fn target(p: &sys::hipDeviceProp_tR0600, full_arch: &str) -> Result<Target, DeviceError> {
     // The name carries features: gfx942:sramecc+:xnack-.
     let arch = full_arch.split(':').next().unwrap_or_default();

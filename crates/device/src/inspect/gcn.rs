@@ -1,7 +1,7 @@
 //! Reads the assembly of AMD's GPUs as clang writes it (GCN 5, CDNA).
 //!
-//! Memory instructions of a wave are counted by `vmcnt` in the order of their issue; `s_waitcnt vmcnt(n)` waits until no
-//! more than the last `n` of them are unfinished. On these generations stores count too.
+//! Memory instructions of a wave are counted by `vmcnt` in the order of their issue. `s_waitcnt vmcnt(n)` waits until no more
+//! than the last `n` of them are unfinished. On these generations stores count too.
 
 use super::listing::{Class, Flow, Instruction, Listing, Tracked, Wait};
 

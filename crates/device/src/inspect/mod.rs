@@ -91,8 +91,8 @@ pub struct LoopReport {
     pub matrix: u32,
     /// Integer instructions of one round that every lane executes: addresses, predicates and counters.
     pub integer: u32,
-    /// Most vector registers that hold values which are needed later, anywhere in the code that only this loop's waves run (all of the
-    /// kernel where there is no other role). Known on AMD.
+    /// Most vector registers that hold values which are needed later, anywhere in the code that only this loop's waves run. That
+    /// is all of the kernel where there is no other role. Known on AMD.
     pub live_registers: Option<u32>,
     /// The round as runs of one class, in order. On NVIDIA a wait stands before the instruction that waits.
     pub runs: Vec<Run>,

@@ -1,14 +1,14 @@
 //! Reads the machine code of NVIDIA's GPUs as `nvdisasm -hex` writes it (Volta and later).
 //!
-//! Waits are no instructions of their own there. Each instruction carries control bits: the scoreboard that it holds until its
-//! result has arrived, and the set of scoreboards that must be free before it starts. A load has arrived for its readers when an
-//! instruction has waited for its scoreboard. Mostly that is the first instruction that reads a loaded register. At times it is
-//! an earlier one, because there are only six scoreboards and an unrelated read may share one. The bits are undocumented; where
-//! they lie is known from published work (Jia and others, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking",
-//! 2018). Asynchronous copies (`LDGSTS`) are closed into groups by `LDGDEPBAR` and waited for by `DEPBAR.LE SB0, n`. Bulk copies
-//! (`UTMALDG`) arrive at transaction barriers in shared memory, whose phase `SYNCS.PHASECHK` asks for; which copy it waits for
-//! the code does not say. Warpgroup instructions (`HGMMA`) are waited for by `WARPGROUP.DEPBAR`, or by the next of them where it
-//! holds a scoreboard.
+//! Waits are no instructions of their own there. Each instruction carries control bits. They name the scoreboard that it holds
+//! until its result has arrived, and the set of scoreboards that must be free before it starts. A load has arrived for its
+//! readers when an instruction has waited for its scoreboard. Mostly that is the first instruction that reads a loaded register.
+//! At times it is an earlier one, because there are only six scoreboards and an unrelated read may share one. The bits are
+//! undocumented; where they lie is known from published work (Jia and others, "Dissecting the NVIDIA Volta GPU Architecture via
+//! Microbenchmarking", 2018). Asynchronous copies (`LDGSTS`) are closed into groups by `LDGDEPBAR` and waited for by
+//! `DEPBAR.LE SB0, n`. Bulk copies (`UTMALDG`) arrive at transaction barriers in shared memory, whose phase `SYNCS.PHASECHK` asks
+//! for; which copy it waits for the code does not say. Warpgroup instructions (`HGMMA`) are waited for by `WARPGROUP.DEPBAR`, or
+//! by the next of them where it holds a scoreboard.
 
 use super::listing::{Class, Flow, Instruction, Listing, Tracked, Wait};
 

@@ -140,8 +140,8 @@ mod tests {
         Instruction { text: class.name().into(), class, tracked, wait, flow: Flow::Next }
     }
 
-    /// L load, S store, m math, b barrier, digits wait until so many are pending; lower-case `c` copy, `g` closes a group,
-    /// `w` waits until one group is pending. `x` and `y` load on scoreboards 0 and 1, `X` and `Y` are math that waits for those.
+    /// L load, S store, m math, b barrier, digits wait until so many are pending. Lower-case `c` copy, `g` closes a group, `w`
+    /// waits until one group is pending. `x` and `y` load on scoreboards 0 and 1, `X` and `Y` are math that waits for those.
     fn report(text: &str) -> LoopReport {
         let instructions: Vec<Instruction> = text
             .chars()

@@ -4,8 +4,8 @@ use crate::{Device, DeviceError, Launch, LaunchArg};
 use std::time::Duration;
 use tilewright_ir::{Access, Base, Builder, Builtin, Kernel, Scalar, Unroll};
 
-/// A worker that finds `KIND:N` in this variable has that mishap when it times for the N-th time, of kind `abort-launch` when it launches for the
-/// N-th time. For tests.
+/// A worker that finds `KIND:N` in this variable has that mishap when it times for the N-th time. With kind `abort-launch` it has
+/// it when it launches for the N-th time. For tests.
 const VARIABLE: &str = "TILEWRIGHT_WORKER_MISHAP";
 /// What a worker waits for a kernel that is ordered to hang: tests should not wait as long as users would.
 const SHORT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! A device in a worker process: what crashes or hangs there costs the worker, and leaves this process and its own use of the same
+//! A device in a worker process. A crash or a hang there costs the worker, and leaves this process and its own use of the same
 //! device untouched.
 //!
 //! [`isolate`] gives a [`Device`] whose calls run in the worker: kernels are compiled and loaded there, memory lives there. After a

@@ -439,9 +439,10 @@ impl Device for ClDevice {
 }
 
 impl ClDevice {
-    /// Microseconds of what `work` queues, between the ends of two markers: one after the sweep (and, for warm caches, an untimed
-    /// run), one after the work. On a GPU a hold keeps the queue before the first marker until all is queued, or [`HELD`] launches are. On a
-    /// CPU the processor that queues also runs the kernels, and PoCL's `basic` device deadlocks when a hold ends: nothing holds its queue.
+    /// Microseconds of what `work` queues, between the ends of two markers. One is after the sweep (and, for warm caches, an
+    /// untimed run), one after the work. On a GPU a hold keeps the queue before the first marker until all is queued, or [`HELD`]
+    /// launches are. On a CPU the processor that queues also runs the kernels, and PoCL's `basic` device deadlocks when a hold
+    /// ends: nothing holds its queue.
     ///
     /// # Errors
     /// Those of `work` and of the queue; [`DeviceError::Api`] where the hold ran out of time.
