@@ -1,6 +1,6 @@
 //! Asynchronous copies from global to shared memory.
 //!
-//! Where checks or interleaving ask for it they really are asynchronous: each lane's bytes arrive either at once or only when
+//! Where checks or interleaving ask for it they really are asynchronous. Each lane's bytes arrive either at once or only when
 //! they are waited for, as the seed decides. Otherwise they arrive at once, which is one of the legal outcomes.
 
 use crate::EmuError;

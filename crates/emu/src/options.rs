@@ -33,7 +33,7 @@ impl Checks {
 pub struct Options {
     /// Rules to watch.
     pub checks: Checks,
-    /// Runs every wave on its own, switching between them at random: makes a missing barrier visible in values too, and lets
+    /// Runs every wave on its own, switching between them at random. This makes a missing barrier visible in values too, and lets
     /// asynchronous copies land as late as they may.
     pub interleave: bool,
     /// Seed of every random choice.

@@ -1,7 +1,7 @@
 //! What emulated memory takes of the machine's: pages, each taken when it is first touched.
 //!
-//! A tensor with huge strides therefore costs what is touched of it, and what the machine has no room for is an error of the run that
-//! touched it. Nothing here waits for the operating system to end the process.
+//! A tensor with huge strides therefore costs only the pages that are touched. If the machine has no room for a page, the run
+//! that touched it ends with an error. Nothing here waits for the operating system to end the process.
 
 use crate::EmuError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -77,7 +77,7 @@ impl<P> Pages<P> {
     pub(crate) fn get(&self, n: usize) -> Option<&P> {
         self.pages.get(n)?.get()
     }
-    /// A page, made of so many bytes if this is the first touch; `None`, and noted as a loss, where there is no room for it.
+    /// A page, made of `bytes` bytes if this is the first touch. `None`, and noted as a loss, where there is no room for it.
     #[inline]
     pub(crate) fn touch(&self, n: usize, bytes: usize, make: impl FnOnce() -> Option<P>) -> Option<&P> {
         match self.get(n) {

@@ -6,7 +6,7 @@ use crate::{ArgValue, Counters, EmuError, Program, Report};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// A queue. Launches run one after the other; with [`crate::Checks::global_races`] one that
+/// A queue. Launches run one after the other. With [`crate::Checks::global_races`] one that
 /// [follows](tilewright_ir::Kernel::follows) is held against those that may still run where it has not waited for them.
 #[derive(Debug, Default)]
 pub struct Queue {

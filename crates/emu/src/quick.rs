@@ -1,7 +1,7 @@
 //! 32-bit loads from shared memory by all lanes: nearly all accesses of a matrix kernel's main loop, done a block at a time.
 //!
-//! Everything out of the ordinary (a lane out of bounds, unwritten or racing memory) is left to the way that goes lane by lane
-//! and can say what is wrong.
+//! Everything out of the ordinary (a lane out of bounds, unwritten or racing memory) is left to the slow path. That goes lane by
+//! lane and can say what is wrong.
 
 use crate::code::Mem;
 use crate::gather::{any, pick};

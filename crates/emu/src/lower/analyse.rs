@@ -1,5 +1,5 @@
-//! What is known about a kernel before its code is made: which values differ between threads, where threads may leave, and which
-//! barriers and roles there are. Every statement also has a number and a printed form.
+//! What is known about a kernel before its code is made. It is which values differ between threads, where threads may leave, and
+//! which barriers and roles there are. Every statement also has a number and a printed form.
 
 use crate::code::Uses;
 use crate::show;

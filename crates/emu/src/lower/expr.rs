@@ -213,8 +213,8 @@ impl Lower<'_> {
         Ok(Value { comps, since })
     }
 
-    /// The scope until whose end a result is kept: the statement's, but what addresses and guards are made of is kept for as long
-    /// as it stays true.
+    /// The scope until whose end a result is kept. It is the statement's scope. But results that addresses and guards are made of
+    /// are kept for as long as they stay true.
     fn lifetime(&self, scalar: Scalar, since: Option<usize>) -> usize {
         match since {
             Some(d) if !scalar.is_float() => self.slots.reach(d),

@@ -3,7 +3,7 @@
 //!
 //! Values that are the same for all threads of a work-group stay uniform, so address arithmetic on loop counters costs nothing.
 //! Loops that must unroll are unrolled. Register elements become slots. Where threads diverge, statements run under a mask of
-//! active lanes: pure values are computed for all lanes, assignments are blended, memory is touched by active lanes only.
+//! active lanes. Pure values are computed for all lanes, assignments are blended, and memory is touched by active lanes only.
 
 mod analyse;
 mod emit;

@@ -1,8 +1,8 @@
 //! Bulk copies: boxes of tensors between global and shared memory, moved by an engine beside the threads.
 //!
 //! Where checks or interleaving ask for it loads land at once or later, as the seed decides, at the latest when nobody can go on.
-//! A store's bytes are taken at once, which is one of the legal outcomes; that its source stays untouched until it is waited
-//! for is the race checks' business.
+//! A store's bytes are taken at once, which is one of the legal outcomes. The race checks see that its source stays untouched
+//! until it is waited for.
 
 use super::barrier::{self, LaneBarrier, Step};
 use super::state::Flight;
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn windows_wrap_rows_and_samples() {
-        // 2 samples of 3 x 4 pixels of 8 channels under windows of 3 x 3 with a step of 2 along the first dimension and padding of 1.
+        // 2 samples of 3 x 4 pixels of 8 channels. Windows of 3 x 3 have a step of 2 along the first dimension and padding of 1.
         let map = TensorMap {
             extent: vec![8, 4, 3, 2],
             stride_bytes: vec![32, 128, 384],
@@ -500,7 +500,7 @@ mod tests {
         // Origins: w of -1, 1; h of -1, 0, 1. From (w 1, h 0, n 0) on, tap (s 0, r 2): the rows below, and sample 1.
         let bytes = |at: &[i64]| runs(&map, at).iter().map(|r| (r.first / 4, r.byte)).collect::<Vec<_>>();
         assert_eq!(bytes(&[4, 1, 0, 0, 0, 2]), [(0, 16 + 32 + 256), (4, 16 + 384 + 128 + 32)]);
-        // Tap (s 2, r 0) of the same: origins 1 + 2, -1 + 2 of rows 0, 1, 1; then sample 1, whose first row is padding.
+        // Tap (s 2, r 0) of the same. Origins are 1 + 2, -1 + 2 of rows 0, 1, 1; then sample 1, whose first row is padding.
         assert_eq!(bytes(&[0, 1, 0, 0, 2, 0]), [(0, 96), (1, 32 + 128), (2, 96 + 128)]);
         // Beyond the last sample nothing is read, and a wrapped row within it starts at the lower corner again.
         assert_eq!(bytes(&[0, -1, -1, 2, 1, 1]), []);

@@ -73,8 +73,8 @@ pub(super) fn visit(
     }
 }
 
-/// Adds the product of two fragments to the accumulators of the wave that starts at a lane: rounded once per addition, in the order
-/// of k.
+/// Adds the product of two fragments to the accumulators of the wave that starts at a lane. Each addition is rounded once, in the
+/// order of k.
 fn multiply(launch: &Launch<'_>, ctx: &mut Context, first: usize, product: &WaveProduct) {
     let WaveProduct { row, maps, a, b, .. } = product;
     let (m, n, depth) = (row.shape.m as usize, row.shape.n as usize, row.shape.k as usize);

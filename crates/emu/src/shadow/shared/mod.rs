@@ -1,8 +1,8 @@
 //! Shadow of a work-group's shared memory.
 //!
 //! Memory is cut in granules, as small as the kernel's smallest shared element. A granule remembers its last write, and for each
-//! domain of [`Clocks`] its last reads and atomics: `epoch << 11 | thread`, where several threads of one epoch become `MANY`.
-//! A granule whose last write is 0 was never written.
+//! domain of [`Clocks`] its last reads and atomics. They are `epoch << 11 | thread`, where several threads of one epoch become
+//! `MANY`. A granule whose last write is 0 was never written.
 
 mod agents;
 mod runs;
