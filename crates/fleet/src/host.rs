@@ -1,5 +1,5 @@
-//! Tasks of one host in a file of SQLite. A lease is a lock file that its worker holds; a worker that lives and makes no progress loses
-//! its task by the time since the machine started. The wall clock is never read.
+//! Tasks of one host in a file of SQLite. A lease is a lock file that its worker holds. A worker that lives and makes no progress
+//! loses its task by the time since the machine started. The wall clock is never read.
 
 use crate::FleetError;
 use crate::lock::{HolderFile, boot_id, boottime};

@@ -1,5 +1,5 @@
-//! Tasks on a PostgreSQL server. Only the server's clock counts, every call has a deadline, and no state of a session is used: a pool of
-//! connections in transaction mode may be in between.
+//! Tasks on a PostgreSQL server. Only the server's clock counts, every call has a deadline, and no state of a session is used. So
+//! a pool of connections in transaction mode may be in between.
 
 mod address;
 mod admin;

@@ -1,4 +1,5 @@
-//! Claims of many workers at once: how many a second, how long one takes, how many trials a second are stored, and the cost to the server.
+//! Claims of many workers at once: how many a second, and how long one takes. Also how many trials a second are stored, and the
+//! cost to the server.
 
 use super::{Options, patiently};
 use std::process::Command;
