@@ -1,5 +1,6 @@
-//! 8-bit floats of AMD's CDNA 3, of which all numbers are finite and zero has no sign: e4m3fnuz and e5m2fnuz. Their exponents are one less
-//! than those of OCP's formats of the same bits, and the bits of -0 stand for NaN (AMD, "Instinct MI300 Instruction Set Architecture").
+//! 8-bit floats of AMD's CDNA 3, of which all numbers are finite and zero has no sign: e4m3fnuz and e5m2fnuz. Their exponents are
+//! one less than exponents of OCP's formats with the same bits. The bits of -0 stand for NaN (AMD, "Instinct MI300 Instruction
+//! Set Architecture").
 
 use bytemuck::{Pod, Zeroable};
 

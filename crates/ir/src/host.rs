@@ -1,8 +1,8 @@
 //! Free memory of this machine, for code that is about to allocate much of it. It is in the lowest crate because crates with and without
 //! the emulator need it.
 
-/// Bytes of memory that this machine can still give, where it says so: what its system has left, or this process's control group, or its
-/// limit of address space.
+/// Bytes of memory that this machine can still give, where it says so. The limit is what its system has left, or this process's
+/// control group, or its limit of address space.
 pub fn memory_left() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;

@@ -306,7 +306,7 @@ pub enum BarrierScope {
     Wave,
     /// All threads of all work-groups of the cluster ([`Kernel::cluster`]): orders their shared-memory accesses.
     Cluster,
-    /// All threads of all work-groups of the cluster come here before its barriers are used: orders nothing but their set-up
+    /// All threads of all work-groups of the cluster come here before its barriers are used. It orders nothing but their set-up
     /// ([`BulkOp::InitFence`](crate::BulkOp::InitFence)), and so waits for no memory.
     ClusterStart,
 }
@@ -544,8 +544,9 @@ pub struct Kernel {
     pub wave: u32,
     /// Work-groups per compute unit the compiler should make room for in registers; 0 leaves it to the compiler.
     pub min_groups: u32,
-    /// Work-groups that run at the same time and reach each other's shared memory: so many neighbours along the grid's first
-    /// dimension, whose extent is a multiple of it. Ranks in the cluster are `GroupId(0) % cluster`. 0 or 1: no clusters.
+    /// Work-groups that run at the same time and reach each other's shared memory: this many neighbours along the grid's first
+    /// dimension. The dimension's extent is a multiple of it. Ranks in the cluster are `GroupId(0) % cluster`. 0 or 1: no
+    /// clusters.
     #[serde(default)]
     pub cluster: u32,
     /// May begin while the launch before it on the queue still runs, and waits for that one's end at its [`Stmt::LaunchWait`]. A

@@ -1,5 +1,5 @@
-//! The kernel language of tilewright: the form in which the generator writes kernels, the emulator runs them and the printers spell them in
-//! CUDA C++, HIP C++ or OpenCL C.
+//! The kernel language of tilewright. The generator writes kernels in this form, the emulator runs them, and the printers spell
+//! them in CUDA C++, HIP C++ or OpenCL C.
 //!
 //! A [`Kernel`] has arguments, shared memory, registers, typed expressions and statements. Expressions have no effects; statements do.
 //! A [`Builder`] makes a kernel, [`validate`](fn@validate) checks it for a [`Target`], and [`print`](fn@print) spells it. Index arithmetic is

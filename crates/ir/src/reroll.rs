@@ -2,8 +2,8 @@
 //!
 //! The generator writes out the stores of an epilogue and the instructions of a k-step one by one. The emulator runs these
 //! fastest, and each may be left out or guarded on its own. A reader wants the loop. A run is `count` groups of `period`
-//! statements. Group i equals group 0, but for integer constants that grow by the same step from group to group, and for the
-//! variables that each group declares. A constant that is not written, in `x` beside `x + 8`, counts as 0. The loops are macros
+//! statements. Group i equals group 0, with two exceptions. Integer constants grow by the same step from group to group, and each
+//! group declares its own variables. A constant that is not written, in `x` beside `x + 8`, counts as 0. The loops are macros
 //! ([`Unroll::Repeat`]), so that the machine code stays.
 
 use crate::validate::operands;

@@ -204,8 +204,8 @@ impl Limits {
     }
 }
 
-/// Registers of threads that only issue bulk copies beside two, three and four warpgroups that compute: what assemblers need for that, and
-/// no fewer than hardware takes (24).
+/// Registers of threads that only issue bulk copies beside two, three and four warpgroups that compute. Assemblers need this
+/// number, and hardware takes no fewer than 24.
 pub const COPY_REGISTERS: [u32; 3] = [40, 32, 24];
 /// Compute units of the parts of an H200 within which clusters stand, as `cudaOccupancyMaxActiveClusters` counts clusters of 2 to 16.
 const H200_PARTS: [u32; 12] = [18, 18, 16, 16, 16, 16, 16, 8, 2, 2, 2, 2];
@@ -247,8 +247,8 @@ pub struct Rates {
     pub f32_fma: f64,
     /// f64 fused multiply-adds per clock and compute unit.
     pub f64_fma: f64,
-    /// Multiply-adds of 16-bit operands per clock and compute unit by matrix instructions of single waves: what the vendors' peak
-    /// figures come to, times what such instructions reach of it. Elements twice as wide go half as fast.
+    /// Multiply-adds of 16-bit operands per clock and compute unit by matrix instructions of single waves. This is the vendors'
+    /// peak figure, times the share of it that such instructions reach. Elements twice as wide go half as fast.
     #[serde(default)]
     pub wave_matrix_fma: f64,
     /// The same for f64 matrix instructions, which have their own rate; 0 without them.
@@ -351,7 +351,7 @@ fn nvidia(arch: &str, units: u32, shared_unit: u32, l2_mb: u64, clock: f64, dram
             clock_ghz: clock,
             f32_fma: 128.0,
             f64_fma: 64.0,
-            // mma.sync reaches 62 % of what wgmma does (measured on an H200); dense peak of an H100: 989 TFLOP/s at 1.83 GHz on
+            // mma.sync reaches 62 % of what wgmma does (measured on an H200). Dense peak of an H100: 989 TFLOP/s at 1.83 GHz on
             // 132 units (NVIDIA's white paper).
             wave_matrix_fma: if features.warpgroup { 1270.0 } else { 1024.0 * 0.9 },
             // Measured on an H200: 65.4 TFLOP/s by instructions of 16 rows, 33.2 by those of 8.
@@ -509,8 +509,8 @@ impl Target {
             _ => amd(arch, amd_hardware(arch)?),
         })
     }
-    /// What to plan for on an NVIDIA GPU of this compute capability: its own description, or, of one that is not known, what is
-    /// portable from the newest older one. Features of one architecture alone (the `a` of `sm_90a`) are never taken over.
+    /// What to plan for on an NVIDIA GPU of this compute capability. A known GPU has its own description. An unknown one has what
+    /// is portable from the newest older one. Features of one architecture alone (the `a` of `sm_90a`) are never taken over.
     pub fn by_compute_capability(major: u32, minor: u32) -> Option<Target> {
         let own = Target::by_arch(&format!("sm_{major}{minor}a")).or_else(|| Target::by_arch(&format!("sm_{major}{minor}")));
         let portable = || Target::by_arch(if major >= 8 { "sm_80" } else { "sm_75" });

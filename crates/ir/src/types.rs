@@ -5,8 +5,8 @@ use std::fmt;
 
 /// The type of one lane's scalar value.
 ///
-/// `F16`, `BF16` and the types of 8 bits and less are storage types: a value of theirs may be loaded, stored, selected and cast, never computed
-/// with. Arithmetic happens in `F32`, of integers in `I32`, as on the hardware's accumulators.
+/// `F16`, `BF16` and the types of 8 bits and less are storage types. Their values may be loaded, stored, selected and cast, never
+/// computed with. Arithmetic happens in `F32`, of integers in `I32`, as on the hardware's accumulators.
 ///
 /// ```
 /// use tilewright_ir::Scalar;

@@ -1,7 +1,8 @@
 //! Affine forms as index expressions.
 //!
-//! A coordinate inside a kernel is the start of a tile, a multiple of its size, plus a local part smaller than that. Digits of it are simplified with that knowledge, so that the filter tap of a k-tile of an NHWC convolution is
-//! computed once per tile and not once per element.
+//! A coordinate inside a kernel is the start of a tile, a multiple of its size, plus a local part smaller than that. Digits of it
+//! are simplified with that knowledge. So the filter tap of a k-tile of an NHWC convolution is computed once per tile and not
+//! once per element.
 
 use super::{Affine, Atom};
 use crate::{Builder, ExprId, Scalar};

@@ -14,8 +14,8 @@ struct Digit {
 impl Layout {
     /// Returns the layout from results back to coordinates, for results of some point.
     ///
-    /// It exists if each result is a sum of digits of single coordinates with strides that do not overlap, and if every digit of every
-    /// coordinate occurs exactly once. A swizzled layout has no inverse.
+    /// It exists under two conditions. Each result is a sum of digits of single coordinates with strides that do not overlap.
+    /// Every digit of every coordinate occurs exactly once. A swizzled layout has no inverse.
     pub fn inverse(&self) -> Option<Layout> {
         if self.is_permuted() {
             return None;

@@ -1,9 +1,10 @@
 //! Layouts: where the elements of a tile are, in shared memory, in registers, among threads.
 //!
-//! A [`Layout`] maps named coordinates to named coordinates, each an affine form over digits; one that ends in shared memory may
-//! permute 16-byte chunks on top ([`Swizzle`]). One value answers every question about a placement: on the host ([`Layout::at`]), in a
-//! kernel ([`Layout::emit`]), how wide accesses may be ([`Layout::vector`]), which lanes meet in a bank ([`Layout::bank_cycles`]).
-//! Composing two of them says, say, which bytes of shared memory a thread's share of a tile occupies.
+//! A [`Layout`] maps named coordinates to named coordinates, each an affine form over digits. A layout that ends in shared memory
+//! may permute 16-byte chunks on top ([`Swizzle`]). One value answers every question about a placement, on the host
+//! ([`Layout::at`]) or in a kernel ([`Layout::emit`]). It says how wide accesses may be ([`Layout::vector`]) and which lanes
+//! conflict in a bank ([`Layout::bank_cycles`]). Composing two of them says, say, which bytes of shared memory a thread's share
+//! of a tile occupies.
 //!
 //! | placement | from | to |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! Families of multiply instructions, the units that a plan chooses from: who issues them, how they read operands, and whether the wave
-//! has to wait for them.
+//! Families of multiply instructions, the units that a plan chooses from. They differ in who issues them, how they read operands,
+//! and whether the wave has to wait for them.
 
 use crate::target::{Features, UNIT_PARTS};
 use crate::types::Scalar;

@@ -86,10 +86,10 @@ impl Dialect for Cuda {
     fn vector_functions(&self) -> bool {
         false
     }
-    /// Stores vectors of 8 and 16 bytes by inline PTX. NVIDIA's compiler otherwise splits a computed struct into one store per member, unless
-    /// all members were loaded together or it understands the address; starts of batch entries prevent this. The offset is part of the
-    /// instruction, so that no address is computed for each store. CUDA 13.0's ptxas miscompiled 8 bytes as one 64-bit integer of four
-    /// halves: the third half was lost (11 of 9,200 random pairs on an H200).
+    /// Stores vectors of 8 and 16 bytes by inline PTX. NVIDIA's compiler otherwise splits a computed struct into one store per
+    /// member, unless all members were loaded together or it understands the address. Starts of batch entries prevent this. The
+    /// offset is part of the instruction, so that no address is computed for each store. CUDA 13.0's ptxas miscompiled 8 bytes as
+    /// one 64-bit integer of four halves. The third half was lost (11 of 9,200 random pairs on an H200).
     fn store(&self, ty: Type, prelude: &mut Prelude) -> Option<String> {
         let bytes = ty.bytes();
         if ty.lanes == 1 || !matches!(bytes, 8 | 16) {

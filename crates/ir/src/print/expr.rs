@@ -145,8 +145,8 @@ impl Printer<'_> {
         format!("{helper}({guard}, {from})")
     }
 
-    /// Whether bytes are read in whole words, so that compilers do not take those apart which become pairs of floats: of shared memory, where vectors
-    /// are structs of their elements.
+    /// Whether bytes are read in whole words, so that compilers do not take words apart which become pairs of floats. This holds
+    /// for shared memory, where vectors are structs of their elements.
     pub(super) fn bytes_by_words(&self, mem: &MemRef, ty: Type) -> bool {
         let shared = matches!(mem.base, Base::Shared(_)) && !self.dialect.vector_operators();
         let bytes = shared && ty.scalar.is_weight() && ty.lanes.is_multiple_of(4);

@@ -164,7 +164,8 @@ impl Printer<'_> {
         self.line(&format!("{function}({acc}, {a}, {b});"));
     }
 
-    /// An instruction of 16 rows and 8 or 16 k of doubles by four or eight of 8 rows and 4 k, whose registers are some of its own.
+    /// An instruction of 16 rows and 8 or 16 k of doubles. It is made of four or eight instructions of 8 rows and 4 k, which use
+    /// some of its registers.
     fn quarters_of_f64(&mut self, row: &Mma, slices: [&RegSlice; 3]) {
         let MmaShape { m, n, k } = row.shape;
         let name = format!("tw_mma_m{m}n{n}k{k}_f64");

@@ -46,8 +46,8 @@ pub struct Source {
     pub text: String,
     /// Name of the entry point in it.
     pub entry: String,
-    /// Bytes of shared memory the host passes at launch (CUDA beyond 48 KiB, where it also raises the function's
-    /// limit). 0 where the text declares all it uses.
+    /// Bytes of shared memory the host passes at launch (CUDA beyond 48 KiB, where it also raises the function's limit). It is 0
+    /// where the text declares all it uses.
     pub dynamic_shared_bytes: u32,
 }
 

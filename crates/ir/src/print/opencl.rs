@@ -147,9 +147,9 @@ impl Dialect for OpenCl {
         let stem = if op == BinaryOp::Min { "min" } else { "max" };
         if scalar.is_float() { format!("f{stem}") } else { stem.into() }
     }
-    /// `fma` where the device says that it is fast, or where clang compiles for an x86 that has the instruction (PoCL does
-    /// not define the OpenCL macro). Elsewhere `fma` is a library call that costs an order of magnitude, and an expression
-    /// that the compiler may contract takes its place: there, the product may be rounded.
+    /// `fma` where the device says that it is fast, or where clang compiles for an x86 that has the instruction (PoCL does not
+    /// define the OpenCL macro). Elsewhere `fma` is a library call that costs an order of magnitude. An expression that the
+    /// compiler may contract takes its place: there, the product may be rounded.
     fn fma(&self, scalar: Scalar, prelude: &mut Prelude) -> String {
         let (name, fast) = match scalar {
             Scalar::F64 => ("tw_fma_f64", "FP_FAST_FMA"),
