@@ -1,5 +1,6 @@
-//! `aten`'s convolutions and their gradients, as torch's dispatcher hands them over: answered by us where that was decided, else by torch's own C++ functions,
-//! past the dispatcher. Their geometry comes in lists, which pass torch's C interface from version 2.10 on.
+//! `aten`'s convolutions and their gradients, as torch's dispatcher hands them over. We answer them where that was decided. Else
+//! torch's own C++ functions do, past the dispatcher. Their geometry comes in lists, which pass torch's C interface from version
+//! 2.10 on.
 
 use super::Home;
 use super::calls::{caught, launch};
@@ -49,8 +50,8 @@ unsafe extern "C-unwind" fn boxed_forward<const CUDA: bool>(stack: *mut u64, _: 
 
 unsafe extern "C-unwind" fn boxed_backward<const CUDA: bool>(stack: *mut u64, _: u64, _: u64) {
     let (mut geometry, mut bias) = (Geometry::default(), None);
-    // SAFETY: the result's gradient, input, filters, sizes of a bias that may be left out, the geometry, and which of three gradients are wanted,
-    // which are ours now.
+    // SAFETY: the result's gradient, input, filters, sizes of a bias that may be left out, the geometry, and which of three
+    // gradients are wanted. They are ours now.
     let answered = caught(|home| unsafe {
         let shim = &home.shim;
         let operands = [0, 1, 2].map(|n| Tensor::owned(shim, *stack.add(n)));

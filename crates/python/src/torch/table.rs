@@ -110,7 +110,8 @@ impl Call<'_> {
     }
 }
 
-/// Most numbers of a product or a reduction, and of a convolution: three tensors of five dimensions with their strides, and all else there is of it.
+/// Most numbers of a product or a reduction, and of a convolution. A convolution has three tensors of five dimensions with their
+/// strides, and all else there is of it.
 pub const PRODUCT: usize = 1 + 4 * 3;
 pub const CONVOLUTION: usize = 1 + 6 * 5 + 1 + 3 * 3 + 1;
 

@@ -1,4 +1,5 @@
-//! Torch's own reductions of a tensor, past the dispatcher: as C++ calls them, because its C interface has none of them with a result of their own.
+//! Torch's own reductions of a tensor, past the dispatcher. They are called as C++ calls them, because torch's C interface has
+//! none of them with a result of their own.
 
 use super::lists::{Dims, MaybeDims};
 use super::{Handle, InPlace, Loaded, Shim, ShimError, Symbol, Tensor, symbol};
