@@ -171,8 +171,8 @@ impl Axis {
 /// Multiply-adds of an odd convolution at most: some seconds of search on a processor find a plan.
 const WORK: u64 = 1 << 28;
 
-/// A convolution in f32 and NCHW: planes of an odd number of pixels, channels that fit no vector, groups, and both ends padded by
-/// their own numbers.
+/// A convolution in f32 and NCHW. It has planes of an odd number of pixels, channels that fit no vector, groups, and both ends
+/// padded by their own numbers.
 fn odd(draw: &mut Draw) -> String {
     loop {
         let direction = draw.one(&["forward", "backward-data", "backward-weight"]);

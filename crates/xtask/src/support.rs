@@ -1,5 +1,5 @@
-//! The page that says what ran where: from the cells that the generator has, CI's list of targets, the published records, and the logs of
-//! verification.
+//! The page that says what ran where. It is made from the generator's cells, CI's list of targets, the published records, and the
+//! logs of verification.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -248,7 +248,8 @@ fn cells_that_ran(ran: &AllRan) -> String {
     out
 }
 
-/// The columns of an architecture beside its cards: how kernels copy operands to shared memory, what CI compiles for it, and whether a kernel has run.
+/// The columns of an architecture beside its cards. They say how kernels copy operands to shared memory, what CI compiles for it,
+/// and whether a kernel has run.
 fn abilities(cards: &Cards, ran: &AllRan, compiled: &[Compiled]) -> Result<String, String> {
     let arch = cards.target;
     let target = Target::by_arch(arch).ok_or_else(|| format!("{arch} is no known target"))?;
