@@ -81,7 +81,7 @@ pub const FIELDS: [Fields; 17] = [
     Fields {
         names: &["max_error"],
         commands: RUN,
-        meaning: "largest error relative to \\|alpha\\| \\|A\\| \\|B\\| + \\|beta\\| \\|C\\|",
+        meaning: "largest error relative to \\|alpha\\| \\|A\\| \\|B\\| + \\|beta\\| \\|C\\| + \\|bias\\| + \\|residual\\|",
     },
     Fields {
         names: &["trials", "refused", "failed", "wrong", "hung", "resumed"],

@@ -1,10 +1,10 @@
 //! The page of the command: exit codes, fields of its JSON and environment variables from the command's own tables, between texts of this file.
 
-use crate::reference::{ENVIRONMENT, EXIT_CODES, FIELDS, OBJECTS, PROBLEM_COMMANDS};
+use crate::reference::{ENVIRONMENT, EXIT_CODES, FIELDS, OBJECTS};
 use std::fmt::Write;
 
-const JSON: &str = "\nErrors go to stderr, one line each. `-v` prints the whole log of a compiler. Until it ends, `tune` on several devices keeps its state beside the\n\
-    records, in `RECORDS-tasks-N`, or with `--run` and no server in `RECORDS-tasks`.\n\n\
+const JSON: &str = "\nErrors go to stderr, one line each. `-v` prints the whole log of a compiler. A run on several devices keeps its state beside the records,\n\
+    in `RECORDS-tasks-N`, until it ends. With `--run` and no server, `RECORDS-tasks` stays.\n\n\
     ## JSON\n\n`--json` prints one object per problem and line. Times are microseconds of all kernels of a problem.\n\n\
     | field | commands | meaning |\n|---|---|---|\n";
 
@@ -36,8 +36,7 @@ pub fn page() -> String {
     }
     out += JSON;
     for row in FIELDS {
-        let commands = if row.commands == PROBLEM_COMMANDS { "all five".into() } else { row.commands.join(", ") };
-        let _ = writeln!(out, "| {} | {commands} | {} |", names(row.names), row.meaning);
+        let _ = writeln!(out, "| {} | {} | {} |", names(row.names), row.commands.join(", "), row.meaning);
     }
     out += OTHERS;
     for row in OBJECTS {
