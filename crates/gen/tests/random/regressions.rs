@@ -110,7 +110,7 @@ fn long_sums_are_added_up_in_blocks() {
 #[test]
 fn what_waves_exchange_for_nothing_is_not_printed() {
     let problem = "conv_bwdd_nhwc_n1_g3_c192_k192_in6x7x16_fil3x2x1_st1x2x4_dil3x1x2_pb1x0x2_pe2x0x0_bias1_ws67108864_f16_mask1";
-    let plan = "A_MIC1_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__B_MIC8_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__C_UNR64_GAL2_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC128_SKW10_AFI1_MIA0_CST1_PFG4_BUF5_UNI2_PST2_RGA4";
+    let plan = "A_MIC1_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__B_MIC8_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__C_UNR64_GAL2_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC256_SKW10_AFI1_MIA0_CST1_PFG4_BUF5_UNI2_PST2_RGA4";
     let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
     let space = tilewright_gen::space::Space::new(&Problem::parse(problem).unwrap(), &target).unwrap();
     let program = space.resolve(&Plan::parse(plan).unwrap()).unwrap().generate(1 << 30).unwrap();
