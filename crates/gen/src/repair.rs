@@ -116,7 +116,10 @@ impl Change<'_> {
             Refusal::ScaledParts { ufo: 1.., .. } => self.to(|p| p.stagger = 0),
             Refusal::PromotedTile { every, .. } | Refusal::ScaledParts { every, .. } => self.to(|p| p.k_tile = every),
             Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.to(|p| p.split_sum = 1),
-            Refusal::NotIeee { .. } => self.to(|p| p.form = 0).or_else(|| self.to(|p| p.unit = 0)),
+            Refusal::NotIeee { .. } => {
+                let whole = (self.plan.splits > 1).then(|| self.to(|p| p.split_sum = 1)).flatten();
+                whole.or_else(|| self.to(|p| p.form = 0)).or_else(|| self.to(|p| p.unit = 0))
+            }
             Refusal::ReduceAtomics { .. }
             | Refusal::ReduceAtomicType { .. }
             | Refusal::ReduceAtomicCount { .. }

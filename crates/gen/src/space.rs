@@ -3,7 +3,9 @@
 use crate::graph::{Graph, Move, Reach, reflected};
 use crate::kernel::{GenerateError, generate_parts, join};
 use crate::plan::special::Contract;
-use crate::plan::{Constraint, Derived, Env, Footprint, KernelSpec, Keys, Plan, Refusal, derive, fits, generic, of_elements};
+use crate::plan::{
+    Constraint, Derived, Env, Footprint, KernelSpec, Keys, Plan, Refusal, Split, derive, fits, generic, of_elements,
+};
 use crate::program::Program;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::{Contraction, ResultSource};
@@ -52,7 +54,8 @@ impl Resolved<'_> {
     }
     /// What special values become.
     pub fn contract(&self) -> Contract {
-        let of = |c: &Contraction, spec: &KernelSpec| Contract::of(c, spec.tiling.instruction);
+        let of =
+            |c: &Contraction, spec: &KernelSpec| Contract::of(c, spec.tiling.instruction, spec.epilogue.split == Split::Atomic);
         self.rest.iter().fold(of(self.contraction, &self.spec), |all, part| all.and(&of(part.contraction, &part.spec)))
     }
     /// The program: the launches of all parts, within a workspace of so many bytes.

@@ -107,7 +107,7 @@ fn special_values() -> String {
     let words = |becomes: Becomes, ieee: &'static str| match becomes {
         Becomes::Ieee => ieee,
         Becomes::Nan => "NaN",
-        Becomes::MaybeNan => "as in IEEE 754, or NaN of another group",
+        Becomes::MaybeNan => "as in IEEE 754, or NaN",
         Becomes::Largest => "nearest end of the type",
         Becomes::Wrapped => "wraps around",
         Becomes::Absent => "",

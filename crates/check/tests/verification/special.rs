@@ -46,6 +46,12 @@ const KINDS: &[Kind] = &[
         ],
     },
     Kind {
+        row: "plans that add splits",
+        device: "emu:sm_80",
+        keys: "C_ICE2_SKS0",
+        problems: &["tC0_tA0_tB0_colMaj0_m40_n48_k33_lda33_ldb48_ldc48_ws0_f32"],
+    },
+    Kind {
         row: "plans that merge",
         device: "emu:sm_80",
         keys: "C_BIM2",
@@ -126,7 +132,8 @@ fn each_row_of_the_contract_holds_class_by_class() {
         let device = open(device).expect("the emulator");
         for text in *problems {
             let problem = Problem::parse(text).expect("a problem");
-            let space = Space::new(&problem, &device.info().target).expect("a space").with_atomics(true);
+            let space = Space::new(&problem, &device.info().target).expect("a space");
+            let space = space.with_atomics(keys.contains("SKS0"));
             let plans = plans(&space, keys);
             assert!(plans.len() > 1, "{text}: {plans:?}");
             let mut seen = Classes::default();

@@ -69,7 +69,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::PromotedTile { .. } => both(&[], &[Unr, Uni]),
         Refusal::PromotedInFlight { .. } => both(&[], &[Fra, Uni]),
         Refusal::ScaledParts { .. } => both(&[], &[Unr, Ice, Ufo]),
-        Refusal::NotIeee { .. } => both(&[], &[Bim, Uni]),
+        Refusal::NotIeee { .. } => both(&[], &[Bim, Uni, Sks, Ice]),
         Refusal::AtomicsNotAllowed { .. }
         | Refusal::AtomicType { .. }
         | Refusal::AtomicActivation { .. }

@@ -75,7 +75,8 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         Owner::Thread => dot_instruction(plan, c, env, family),
         Owner::Wave | Owner::Warpgroup => Some(matrix_instruction(plan, c, env, family)?),
     };
-    special::check(c, row, env)?;
+    let atomic = plan.splits > 1 && plan.split_sum == 0 && !matches!(c.source, ResultSource::Elements(_));
+    special::check(c, row, atomic, env)?;
     let family = row.map_or(family, |row| row.unit.family());
     Transport::check_plan(plan)?;
     let (along_m, along_n) = owner_counts(plan, family)?;

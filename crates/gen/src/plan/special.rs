@@ -24,10 +24,11 @@ pub enum Becomes {
     Absent,
 }
 
-/// What a row asks of: a contraction, and the instruction of a plan for it.
+/// What a row asks of: a contraction, the instruction of a plan for it, and whether atomics add its splits.
 struct Subject<'a> {
     c: &'a Contraction,
     instruction: Option<&'a Mma>,
+    atomic: bool,
 }
 
 /// What special values become in contractions of one kind.
@@ -63,6 +64,15 @@ pub const CONTRACTS: &[Contract] = &[
         infinity: Becomes::Nan,
         overflow: Becomes::Ieee,
         remedy: Some("use UNI0, or multiply as tf32"),
+    },
+    Contract {
+        of: "plans that add splits of k by atomics (`SKS0`)",
+        applies: |s| s.atomic,
+        nan: Becomes::Ieee,
+        // Alpha multiplies each split: one may overflow where another is an infinity.
+        infinity: Becomes::MaybeNan,
+        overflow: Becomes::MaybeNan,
+        remedy: Some("use SKS1 or ICE1"),
     },
     Contract {
         of: "results in 8-bit floats",
@@ -103,9 +113,9 @@ impl Contract {
     pub const fn is_ieee(&self) -> bool {
         self.remedy.is_none()
     }
-    /// The contract of a contraction and the instruction of a plan for it, of all rows that apply.
-    pub fn of(c: &Contraction, instruction: Option<&Mma>) -> Contract {
-        let subject = Subject { c, instruction };
+    /// The contract of a contraction and the instruction of a plan for it, of all rows that apply. `atomic`: atomics add splits of k.
+    pub fn of(c: &Contraction, instruction: Option<&Mma>, atomic: bool) -> Contract {
+        let subject = Subject { c, instruction, atomic };
         let rows = || CONTRACTS.iter().filter(|row| (row.applies)(&subject));
         let first = |column: fn(&Contract) -> Becomes| rows().map(column).find(|x| *x != Becomes::Ieee).unwrap_or(Becomes::Ieee);
         let plain = CONTRACTS[CONTRACTS.len() - 1];
@@ -122,8 +132,8 @@ impl Contract {
 }
 
 /// Refuses contractions that have no values of IEEE 754, where the environment demands them.
-pub(super) fn check(c: &Contraction, instruction: Option<&Mma>, env: &Env) -> Result<(), Refusal> {
-    match Contract::of(c, instruction) {
+pub(super) fn check(c: &Contraction, instruction: Option<&Mma>, atomic: bool, env: &Env) -> Result<(), Refusal> {
+    match Contract::of(c, instruction, atomic) {
         Contract { of, remedy: Some(remedy), .. } if env.ieee => Err(Refusal::NotIeee { of, remedy }),
         _ => Ok(()),
     }
