@@ -126,7 +126,7 @@ pub struct Contraction {
     pub operand_values: Vec<OperandValues>,
     /// Each result leaves with neighbours that have no sum. Views of C, and of tensors like it, then say where the first of these is.
     pub gaps: Option<Gaps>,
-    /// Groups of a convolution that the product takes together: a sum also has the other groups' elements, times zeros. 1: none.
+    /// Groups of a convolution whose elements a sum has, those of other groups than its own times zeros. 1: its own alone.
     pub merged_groups: u64,
     /// The result is not stored: there are only its reductions.
     pub drop_c: bool,

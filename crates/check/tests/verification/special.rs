@@ -63,6 +63,13 @@ const KINDS: &[Kind] = &[
         keys: "C_BIM3",
         problems: &["conv_fwd_nhwc_n2_g3_c30_k30_in7x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1048576_f16"],
     },
+    // Channels that fill up the row of a tap are the next group's.
+    Kind {
+        row: "plans that merge",
+        device: "emu:sm_90a",
+        keys: "C_BIM3_UNI2",
+        problems: &["conv_fwd_nhwc_n2_g3_c60_k18_in7x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1048576_tf32"],
+    },
     Kind {
         row: "`tf32x3`",
         device: "emu:sm_80",

@@ -313,6 +313,19 @@ impl Chains<'_> {
         Ok(self.conv.reductions.iter().map(|r| Reduction { over: over(r), ..*r }).collect())
     }
 
+    /// Groups whose elements a sum has.
+    fn merged_groups(&self) -> u64 {
+        match self.conv.direction {
+            // Filter gradients store the blocks of the diagonal: no other group has a part in these.
+            Direction::BackwardWeight => 1,
+            // Bulk copies bring the next group's channels in the place of those that do not exist.
+            Direction::Forward | Direction::BackwardData => {
+                let next = self.padding > 0 && self.conv.groups > self.together;
+                self.together + u64::from(next)
+            }
+        }
+    }
+
     /// `channels` of the result, over all groups and of a group, have a bias each.
     fn contraction(&self, [a, b, c]: [View; 3], channels: u64, per_group: u64) -> Result<Contraction, ProblemError> {
         let conv = self.conv;
@@ -376,8 +389,7 @@ impl Chains<'_> {
             block_scales: Vec::new(),
             operand_values: Vec::new(),
             gaps: None,
-            // Filter gradients store the blocks of the diagonal: no other group has a part in these.
-            merged_groups: if conv.direction == Direction::BackwardWeight { 1 } else { self.together },
+            merged_groups: self.merged_groups(),
             drop_c: conv.drop_c,
             transposed: false,
         })
