@@ -110,10 +110,14 @@ struct Turns {
     enough: u64,
     /// Tiles of the result, each split of k counted.
     pieces: u64,
+    /// The same where splits of the last tiles count as one.
+    whole: u64,
     /// Tiles along the oriented m and n.
     tiles: [u64; 2],
     /// Multiply-adds, or what takes as long, for each place of a tile.
     each: u64,
+    /// The last tiles are split along k.
+    tail: bool,
 }
 
 impl Turns {
@@ -125,14 +129,18 @@ impl Turns {
             let k_tiles = share.div_ceil(t.b.macro_tile.into());
             // Steps are added up in blocks: more than one of them.
             let enough = ELEMENT_BLOCK as u64 + 2;
-            return Turns { k_tiles, enough, pieces: tiles[0] * tiles[1], tiles, each: ELEMENT * k_tiles };
+            let pieces = tiles[0] * tiles[1];
+            return Turns { k_tiles, enough, pieces, whole: pieces, tiles, each: ELEMENT * k_tiles, tail: false };
         }
         let k_tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1)));
         let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(t.b.macro_tile.into())];
         let each = RESULT.max(u64::from(t.k_tile) * k_tiles);
         let s = &spec.schedule;
-        let enough = 2 * u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots())) + 1;
-        Turns { k_tiles, enough, pieces: pieces(derived), tiles, each }
+        let splits = t.tail.map_or(1, |tail| u64::from(tail.splits));
+        let enough = (2 * u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots())) + 1).max(splits);
+        let pieces = pieces(derived);
+        let whole = if t.tail.is_some() { tiles[0] * tiles[1] * c.entries() } else { pieces };
+        Turns { k_tiles, enough, pieces, whole, tiles, each, tail: t.tail.is_some() }
     }
 
     /// Those after which every buffer has been used three times, and every persistent work-group has taken two tiles; fewer where the
@@ -152,13 +160,15 @@ impl Turns {
         self.k_tiles >= wanted.k_tiles && self.reach_tiles(wanted)
     }
     fn reach_tiles(&self, wanted: &Turns) -> bool {
-        self.pieces >= wanted.pieces && self.tiles.iter().zip(wanted.tiles).all(|(has, wanted)| *has >= wanted)
+        self.tail >= wanted.tail
+            && self.pieces >= wanted.pieces
+            && self.tiles.iter().zip(wanted.tiles).all(|(has, wanted)| *has >= wanted)
     }
     /// Floating-point operations, tiles counted whole. However short a sum is, its result is stored and compared.
     fn flop(&self, spec: &KernelSpec) -> f64 {
         let t = &spec.tiling;
         let tile = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
-        2.0 * self.pieces as f64 * tile * self.each as f64
+        2.0 * self.whole as f64 * tile * self.each as f64
     }
 }
 
@@ -326,6 +336,9 @@ fn spared(many: u32, few: u32, all: Turns, turns: Turns, wanted: Turns, [tiles, 
     }
     if turns.tiles.iter().zip(wanted.tiles).any(|(has, wanted)| *has < wanted) {
         parts.push("a second row or column of tiles".into());
+    }
+    if wanted.tail && !turns.tail {
+        parts.push("the split of the last tiles".into());
     }
     if parts.is_empty() { "some of its memory".into() } else { parts.join(", ") }
 }
@@ -545,6 +558,23 @@ mod tests {
                 assert!(!found.spared.contains("use of each") && !found.spared.contains("second tile"), "{}", found.spared);
                 assert!(found.spared.contains("k-tiles of each") && found.spared.contains("tiles of C"), "{}", found.spared);
             }
+        }
+    }
+
+    /// A smaller problem has whole tiles before a split tail, too, on few persistent work-groups and on all of them.
+    #[test]
+    fn split_tails_stay() {
+        for splits in [2, 5, 16] {
+            let gemm = Gemm::new(Scalar::BF16, 5000, 5000, 5000).order(Order::Col).trans(true, false);
+            let text = format!("A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_SKW10_UNR64_PFG2_BUF3_LWV4_PST132_TSP{splits}");
+            let (space, _, found) = reduced(Problem::Gemm(gemm.build().unwrap()), "sm_90a", &text);
+            let few = found.space.resolve(&found.plan).unwrap().spec;
+            assert_eq!(few.tiling.tail.map(|tail| tail.splits), Some(splits), "{}", found.title());
+            assert!(!found.spared.contains("split of the last"), "{}", found.spared);
+            let plan = Plan::from(Constraint::parse(&text).unwrap().apply(&Plan::default()));
+            let effort = Effort { persistent: true, flop: 1e11, most: 4e11, bytes: 1 << 30 };
+            let whole = within(&space, &plan, &space.resolve(&plan).unwrap().spec, &effort).unwrap();
+            assert!(whole.space.resolve(&whole.plan).unwrap().spec.tiling.tail.is_some(), "{}", whole.title());
         }
     }
 

@@ -255,6 +255,7 @@ impl Change<'_> {
                     .or_else(|| self.to(|p| p.persistent = whole))
                     .or_else(|| self.to(|p| p.persistent = 0))
             }
+            Refusal::Tail { .. } => self.to(|p| p.tail_splits = 1),
             _ => None,
         }
     }

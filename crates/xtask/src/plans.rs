@@ -93,9 +93,8 @@ pub fn page(winners: &Winners) -> String {
          3. Fit: the kernel must fit the device: threads, shared memory, registers, instructions.\n\n\
          Keys without effect in a plan are printed with one value, so that equal kernels have equal plans. `tilewright explain` says what each key\n\
          does to a kernel. [The glossary](../internals/architecture.md#glossary) defines tiles, stages and waves.\n\n\
-         Pictures by `explain --svg`: [multiply-adds](../images/plan_fma.svg), [mma.sync](../images/plan_mma.svg),\n\
-         [wgmma](../images/plan_wgmma.svg), [ping-pong](../images/plan_pingpong.svg), [MFMA](../images/plan_mfma.svg),\n\
-         [a convolution](../images/plan_conv.svg).\n\n\
+         Pictures: [fma](../images/plan_fma.svg), [mma](../images/plan_mma.svg), [wgmma](../images/plan_wgmma.svg),\n\
+         [ping-pong](../images/plan_pingpong.svg), [MFMA](../images/plan_mfma.svg), [convolution](../images/plan_conv.svg).\n\n\
          Each key begins with its readable name, values, default and the share of winning plans with another value than the default.\n\n",
         winners.plans
     );

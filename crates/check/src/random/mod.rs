@@ -76,6 +76,8 @@ pub struct Recipe {
     /// Work-groups of a cluster share the accumulators of each tile; most clusters have 3, 5 or 6 work-groups. Many results have
     /// planes with an odd number of vectors, tiles that are pulled back, and stores of every width.
     pub shares: bool,
+    /// The last tiles of every plan are split along k; problems and types as for `formats`.
+    pub tails: bool,
 }
 
 impl Recipe {
@@ -97,12 +99,23 @@ impl Recipe {
             grouped: false,
             chain: Chain::Seldom,
             shares: false,
+            tails: false,
         }
     }
 
     /// Work-groups of a cluster that share a tile's results, small enough for some hundreds on the emulator.
     pub const fn shares() -> Recipe {
         Recipe { shares: true, extent: 160, threads: 256, micro: 64, loads: 1 << 9, work: 16_000, ..Recipe::emulated() }
+    }
+
+    /// Persistent work-groups whose last tiles are split along k, of every number format and unit.
+    pub const fn tails() -> Recipe {
+        Recipe { tails: true, extent: 240, micro: 24, ..Recipe::formats() }
+    }
+
+    /// The same by warpgroup instructions.
+    pub const fn unit_tails() -> Recipe {
+        Recipe { tails: true, extent: 300, work: 20_000, ..Recipe::units() }
     }
 
     /// As [`Recipe::emulated`], with the weight on schedules.
@@ -220,7 +233,8 @@ fn of_unit(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, family: &Family
 /// any use do not let happen.
 pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    for tried in 0..TRIES {
+    // Short sums and small results have no tail to split.
+    for tried in 0..if recipe.tails { 8 * TRIES } else { TRIES } {
         let family = unit(&mut rng, recipe, target);
         let recipe = &Recipe { units: family.reads == Reads::Panels, ..*recipe };
         let Ok(mut drawn) = problem::draw(&mut rng, recipe, target) else { continue };
@@ -236,14 +250,17 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
         if recipe.formats && !recipe.grouped && recipe.chain == Chain::Seldom {
             drawn = complex::complex(drawn, seed);
         }
-        // Some links suit no unit of the target: where one is asked for, each try draws another.
-        let of_link = if recipe.chain == Chain::Seldom { seed } else { seed ^ (tried << 40) };
+        // Some links suit no unit of the target, or no tail: where one is asked for, each try draws another.
+        let one_link = recipe.chain == Chain::Seldom && !recipe.tails;
+        let of_link = if one_link { seed } else { seed ^ (tried << 40) };
         let drawn = groups::grouped(drawn, of_link, recipe.grouped);
         let linked = if recipe.reductions { Some(drawn) } else { chains::linked(drawn, of_link, recipe.chain) };
         let Some(drawn) = linked else { continue };
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = of_unit(&mut rng, recipe, &space, family) else { continue };
         let plan = if recipe.shares { plan::shared(&mut rng, &plan, &space).unwrap_or(plan) } else { plan };
+        let plan = if recipe.tails { plan::with_tail(&mut rng, &plan, &space) } else { Some(plan) };
+        let Some(plan) = plan else { continue };
         let plan = finished(&plan, &space, seed);
         let Ok(resolved) = space.resolve(&plan) else { continue };
         let problem = budgeted(&mut rng, &drawn, &resolved.spec, &space, &plan);

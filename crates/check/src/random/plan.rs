@@ -59,6 +59,29 @@ pub(super) fn shared(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Option
     })
 }
 
+/// The plan changed to split the last tiles of its persistent work-groups along k. `None` if no such plan near it is legal.
+pub(super) fn with_tail(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Option<Plan> {
+    (0..32).find_map(|attempt| {
+        let mut changed = Keys { tail_splits: one(rng, &[2, 2, 3, 4, 5, 7]), ping_pong: 0, splits: 1, ..**plan };
+        changed.predicate = if rng.random_bool(0.8) { 1 } else { plan.predicate };
+        // Single work-groups, and then small tiles, have rounds and a tail more often.
+        let alone = attempt >= 8;
+        let least = if plan.family().reads == Reads::Vectors { 8 } else { 32 };
+        changed.k_tile = if alone && rng.random_bool(0.5) { least } else { changed.k_tile };
+        let most = if attempt >= 16 { one(rng, &[1, 2, 4, 8]) } else { u32::MAX };
+        changed = changed.but(|keys| {
+            keys.both(|o| {
+                o.cluster = if alone { 1 } else { o.cluster };
+                o.copy = if o.copy == 3 { 0 } else { o.copy };
+                o.micro = o.micro.min(most);
+            })
+        });
+        changed.persistent = one(rng, &[1, 2, 2, 3, 4, 5, 7]) * changed.a.cluster * changed.b.cluster;
+        let plan = space.repair(&changed)?;
+        space.resolve(&plan).is_ok_and(|r| r.spec.tiling.tail.is_some()).then_some(plan)
+    })
+}
+
 /// One of some values, each as likely as it is often there.
 pub(super) fn one(rng: &mut ChaCha8Rng, values: &[u32]) -> u32 {
     values.choose(rng).copied().unwrap_or_default()
@@ -175,7 +198,9 @@ fn details(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {
         p.b.read_width = math;
     }
     // From a copy of the generator: what else a seed draws stays as it was.
-    p.entries_fastest = rng.clone().random_range(0..2);
+    let mut later = rng.clone();
+    p.entries_fastest = later.random_range(0..2);
+    p.tail_splits = one(&mut later, &[1, 1, 2, 3, 5]);
 }
 
 fn schedule(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {

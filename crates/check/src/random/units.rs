@@ -96,4 +96,5 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     let mut later = rng.clone();
     p.entries_fastest = later.random_range(0..2);
     p.deep_instruction = later.random_range(0..2);
+    p.tail_splits = one(&mut later, &[1, 1, 2, 3, 5]);
 }

@@ -87,7 +87,9 @@ pub fn wave_unit_plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
         rng.random_range(0..2),
     );
     let drawn = Constraint::parse(&text).unwrap_or_default().apply(&Plan::default());
-    let drawn = Keys { deep_instruction: rng.clone().random_range(0..2), ..drawn };
+    let mut later = rng.clone();
+    let deep_instruction = later.random_range(0..2);
+    let drawn = Keys { deep_instruction, tail_splits: one(&mut later, &[1, 1, 2, 3, 5]), ..drawn };
     if copied && rng.random_bool(0.4) {
         // Windows of a whole result tile, where repair finds that the operand has them.
         let side = if rng.random_bool(0.8) { Side::A } else { Side::B };

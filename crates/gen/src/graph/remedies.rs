@@ -57,6 +57,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::UnitSplits { .. } => both(&[Acp], &[Rga, Lwv, Uni]),
         Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),
         Refusal::Cluster { .. } => both(&[Clu, Mic], &[Ice, Sks, Pst, Png, Mac, Skw, Uni]),
+        Refusal::Tail { .. } => both(&[Acp], &[Tsp, Edg, Pst]),
         Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw, Uni]),
         Refusal::UnitDepth { .. } | Refusal::UnitSteps { .. } => both(&[], &[Unr, Uni]),
         Refusal::UnitColumns { .. } => side(&Key::B(Mic), &[Mic], &[Uni]),

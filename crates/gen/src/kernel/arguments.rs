@@ -1,7 +1,7 @@
 //! Arguments of kernels, each declared together with what launches bind it to.
 
 use crate::program::{Binding, Factor, MapExtent};
-use tilewright_ir::{Access, ArgId, Builder, ExprId, Kernel, Scalar, TensorMap};
+use tilewright_ir::{Access, ArgId, ArgKind, Builder, ExprId, Kernel, Scalar, TensorMap};
 use tilewright_problem::Extent;
 
 /// What launches bind an argument to.
@@ -81,6 +81,10 @@ impl Arguments {
         to: Binding,
         extents: impl IntoIterator<Item = (usize, Extent)>,
     ) -> ArgId {
+        let same = |i: &usize| matches!(&b.kernel().args[*i].kind, ArgKind::TensorMap(known) if *known == map);
+        if let Some(known) = self.known(b, name, to.into()).filter(same) {
+            return ArgId(known as u32);
+        }
         let (arg, of) = (self.bound.len(), |extent| Factor::Steps { extent, more: 0, of: 1 });
         self.maps.extend(extents.into_iter().map(|(dim, extent)| MapExtent { arg, dim, extent: of(extent) }));
         self.bound.push(to.into());

@@ -5,7 +5,7 @@ use super::elements::{THREADS, digits, elements, groups};
 use super::exit::out;
 use crate::kernel::exit::operations::{Applied, Before, Operations, Piece, Run, Start, largest_added, pieces, stored};
 use crate::kernel::exit::pairs::FinishedPairs;
-use crate::kernel::input::{Ints, Shape, exists};
+use crate::kernel::input::{Ints, Rows, Shape, exists};
 use crate::program::{Binding, Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
@@ -23,9 +23,9 @@ pub fn split_lanes(elements: u64, splits: u32) -> u32 {
     1 << wanted.ilog2()
 }
 
-/// The same for the splits of so many batch entries; both sums of a pair are one thread's.
-pub fn lanes(c: &Contraction, entries: u64, splits: u32) -> u32 {
-    if c.pairs().is_some() { 1 } else { split_lanes(entries * c.m * c.n, splits) }
+/// The same for the splits of so many rows and batch entries; both sums of a pair are one thread's.
+pub fn lanes(c: &Contraction, rows: u64, entries: u64, splits: u32) -> u32 {
+    if c.pairs().is_some() { 1 } else { split_lanes(entries * rows * c.n, splits) }
 }
 
 /// Work-groups of the kernel that reduces splits of so many elements with so many threads each.
@@ -91,6 +91,8 @@ struct Finisher<'a> {
     paired: Option<&'a FinishedPairs<'a>>,
     /// The first batch entry of this launch.
     first: Option<ExprId>,
+    /// Its rows that are finished.
+    rows: Rows,
     /// Rows and columns of this launch.
     sizes: [Ex; 2],
     /// Numbers of what is visited in each direction, the contiguous one first.
@@ -126,8 +128,8 @@ impl Finisher<'_> {
 
     /// Where the first of the partial sums of this row and column of the product is.
     fn partial_at(&self, b: &mut Builder, entry: ExprId, [row, col]: [ExprId; 2]) -> ExprId {
-        let within = out::partial_index(b, self.c, row, col, Scalar::I64);
-        b.value(entry.cast(Scalar::I64) * ((self.c.m * self.c.n) as i64) + within)
+        let within = out::partial_index(b, self.c, self.rows, [row, col], Scalar::I64);
+        b.value(entry.cast(Scalar::I64) * ((self.rows.count * self.c.n) as i64) + within)
     }
 
     /// The sum of the splits that begin here, by one thread.
@@ -166,6 +168,7 @@ impl Finisher<'_> {
         let d = digits(b, element, &self.extents);
         let fast = if self.together > 1 { b.value(d[0] * self.together) } else { d[0] };
         let (row, col) = if out::columns_contiguous(self.c) { (d[1], fast) } else { (fast, d[1]) };
+        let row = if self.rows.first == 0 { row } else { b.value(row + self.rows.first as i64) };
         let (row, col) = (b.bind("row", row), b.bind("col", col));
         let g = self.first.map_or(d[2], |first| b.value(first.cast(self.ints.coord) + d[2]));
         Place { g, row, col, entry: d[2] }
@@ -258,8 +261,8 @@ pub(super) fn result(b: &mut Builder, args: &mut Arguments, c: &Contraction) -> 
 }
 
 /// Rows and columns of the result of a launch.
-fn sizes(args: &mut Arguments, b: &mut Builder, c: &Contraction, ty: Scalar) -> [Ex; 2] {
-    [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
+fn sizes(args: &mut Arguments, b: &mut Builder, c: &Contraction, rows: Rows, ty: Scalar) -> [Ex; 2] {
+    [(Extent::M, rows.count), (Extent::N, c.n)].map(|(extent, most)| {
         let size = c
             .dynamic_extent(extent)
             .map(|named| args.scalar(b, named.name(), Scalar::I32, "of this launch", Binding::Extent(named)));
@@ -302,14 +305,15 @@ pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: O
     });
     let entries = args.scalar(b, "entries", Scalar::I64, "batch entries of this launch", Bound::Entries);
     let first = args.first(b, shape.chunks);
-    let mn = c.m * c.n;
-    let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, largest_added(c)]);
+    let rows = shape.rows;
+    let (all, mn) = (c.m * c.n, rows.count * c.n);
+    let ints = Ints::new(false, &[all * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, largest_added(c)]);
     let ty = ints.coord;
     let paired = FinishedPairs::of(c, &results, &operations);
     let operations = paired.as_ref().map_or(&operations, FinishedPairs::on_results);
     // Elements are those of the result.
     let of = if paired.is_some() { &results } else { c };
-    let sizes = sizes(&mut args, b, of, ty);
+    let sizes = sizes(&mut args, b, of, rows, ty);
     let each = &sizes[0] * &sizes[1];
     let together = if partials.is_some() { 1 } else { together(c) };
     let [mut fast, slow, batch] = result_extents(of, &sizes);
@@ -325,9 +329,9 @@ pub(super) fn finish(c: &Contraction, applied: Applied, splits: u32, partials: O
     };
     let visited = Visited { group: b.builtin(Builtin::GroupId(0)), total, ty };
     let (paired, extents) = (paired.as_ref(), [fast, slow, batch]);
-    let finisher = Finisher { c, result, offset, operations, paired, first, sizes, extents, together, unread, ints };
+    let finisher = Finisher { c, result, offset, operations, paired, first, rows, sizes, extents, together, unread, ints };
     let partials = partials.map(|buffer| Partials { buffer, splits, apart: shape.chunk * mn });
-    match (partials, lanes(c, shape.chunk, splits)) {
+    match (partials, lanes(c, rows.count, shape.chunk, splits)) {
         (Some(partials), lanes @ 2..) => finisher.each_through_shared(b, partials, visited, lanes),
         _ => finisher.each(b, partials, visited),
     }

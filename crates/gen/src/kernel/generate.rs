@@ -3,7 +3,7 @@
 mod assembly;
 mod job;
 
-pub(super) use job::{Job, inputs};
+pub(super) use job::{Job, Tiles, inputs};
 
 use super::error::GenerateError;
 use super::exit::operations::Applied;
@@ -88,15 +88,21 @@ fn place_totals(totals: &[&Centred], program: &mut Program) {
 fn products(parts: &[&Derived], workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
     let inputs: Vec<[Input; 2]> = parts.iter().map(|part| inputs(part)).collect();
     let reduced = parts.iter().map(|part| partials_bytes(part, &part.c, WORKSPACE_ALIGN)).sum();
-    let jobs = parts.iter().zip(&inputs).zip(0..);
-    let jobs = jobs.map(|((part, inputs), number)| Job::new(part, number, inputs, [workspace, reduced]));
-    let mut jobs = jobs.collect::<Result<Vec<Job>, _>>()?;
+    let tails: Vec<Option<KernelSpec>> = parts.iter().map(|part| part.of_tail(&part.c)).collect();
+    let mut jobs = Vec::new();
+    for (number, ((part, inputs), tail)) in parts.iter().zip(&inputs).zip(&tails).enumerate() {
+        let whole = Some((&part.spec, Tiles::Whole));
+        for (spec, tiles) in whole.into_iter().chain(tail.as_ref().map(|tail| (tail, Tiles::Tail))) {
+            jobs.push(Job::new(&part.c, spec, tiles, number, inputs, [workspace, reduced])?);
+        }
+    }
     let Some(first) = jobs.first() else { return Ok(()) };
     (out.part, out.largest, out.cursor) = (first.number, first.c.problem_extents(), 0);
     // What the launches of all parts leave of reductions stays to the end.
     let left = out.reserve_parts(parts);
     (out.base, out.program.workspace_bytes) = (out.cursor, out.program.workspace_bytes.max(out.cursor));
-    let reduced: Vec<(&Contraction, &[Parts])> = jobs.iter().zip(&left).map(|(job, parts)| (job.c, parts.as_slice())).collect();
+    let reduced: Vec<(&Contraction, &[Parts])> =
+        parts.iter().zip(&left).map(|(part, left)| (&*part.c, left.as_slice())).collect();
     let chunk = first.chunk(0);
     let start = reduce::start::start(&reduced);
     let begun = start.is_some();
@@ -106,8 +112,9 @@ fn products(parts: &[&Derived], workspace: u64, out: &mut Assembly) -> Result<()
     }
     let finish = reduce::finish::finish(&reduced);
     let part = out.part;
-    for (job, parts) in jobs.iter_mut().zip(&left) {
-        job.reductions.clone_from(parts);
+    for job in &mut jobs {
+        // A split tail has no reductions.
+        job.reductions = left.get(job.number).filter(|_| job.tiles == Tiles::Whole).cloned().unwrap_or_default();
     }
     while let Some(first) = (!jobs.is_empty()).then(|| jobs.remove(0)) {
         let mut together = vec![first];
@@ -116,7 +123,8 @@ fn products(parts: &[&Derived], workspace: u64, out: &mut Assembly) -> Result<()
             let lead = &together[0];
             let room = workspace.saturating_sub(out.base);
             let alone = lead.chunked() || job.chunked() || !lead.c.fixed() || needed > room;
-            let joins = !alone && together.len() < MOST_JOINED && join(lead.spec, job.c, job.spec);
+            let tail = job.tiles == Tiles::Tail && !lead.spec.style.straight && together.iter().any(|of| of.number == job.number);
+            let joins = !alone && together.len() < MOST_JOINED && (tail || join(lead.spec, job.c, job.spec));
             if joins { &mut together } else { &mut jobs }.push(job);
         }
         launch_together(&together, begun, out)?;

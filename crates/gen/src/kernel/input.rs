@@ -29,8 +29,26 @@ pub(crate) struct Input {
     pub up: Option<Affine>,
 }
 
+/// Rows of C that a part computes: all, or those before or in a split tail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rows {
+    /// The first row, and the row of tiles that begins there.
+    pub first: u64,
+    pub first_tile: u64,
+    /// Their number.
+    pub count: u64,
+}
+
+impl Rows {
+    /// All rows of C.
+    pub fn all(c: &Contraction) -> Rows {
+        Rows { first: 0, first_tile: 0, count: c.m }
+    }
+}
+
 /// Sizes of the launch shared by the modules.
 pub(crate) struct Shape {
+    pub rows: Rows,
     /// Tiles along m and n, of whole clusters.
     pub tiles_m: u64,
     pub tiles_n: u64,

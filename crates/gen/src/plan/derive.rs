@@ -21,6 +21,7 @@ use super::shared_map::SharedMap;
 use super::spans::slots;
 use super::spec::*;
 use super::special;
+use super::tail;
 use super::tile::{OperandTiling, k_step};
 use super::transport::{TiledOperand, Transport};
 use super::value::Plan;
@@ -143,9 +144,12 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         swapped: c.factors()[0] == Operand::B,
         persistent: plan.persistent,
         cluster,
+        tail: None,
         a,
         b,
     };
+    let tail = tail::derive(plan, c, &tiling, &schedule)?;
+    let tiling = Tiling { tail, ..tiling };
     let epilogue = exit::derive(plan, c, env, &tiling)?;
     let style = Style {
         pragma_unroll: plan.unroll_hint == 1,

@@ -183,6 +183,20 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
     if adjacent { Ok(Exit::Rows) } else { Err(Refusal::StagedRows) }
 }
 
+/// Elements of a store of the partial sums of so many rows, which lie as C does: neighbours that a thread holds.
+pub(super) fn tail_width(c: &Contraction, t: &Tiling, rows: u64) -> u32 {
+    let along_n = c.c.view.stride(COL) == Some(1);
+    let (extent, side) = if along_n { (c.n, &t.b) } else { (rows, &t.a) };
+    let held = match t.unit.family().owner {
+        Owner::Wave | Owner::Warpgroup if along_n => t.run(),
+        Owner::Wave | Owner::Warpgroup => 1,
+        Owner::Thread => side.fragment_width.max(if along_n { t.math_width } else { 1 }),
+    };
+    let widths = [4, 2].into_iter().filter(|width| width * c.accumulator().bytes() <= 16);
+    let fits = |width: &u32| held.is_multiple_of(*width) && extent.is_multiple_of(u64::from(*width));
+    widths.filter(fits).max().unwrap_or(1)
+}
+
 /// How many neighbours along an axis of C, at most so many, one store may take. Partial sums are dense; C itself is as the problem says.
 fn neighbours(c: &Contraction, axis: usize, most: u32, split: Split) -> u32 {
     if split == Split::Workspace { most } else { reach::vector_width(&c.c, axis, most) }

@@ -172,7 +172,9 @@ pub fn pieces(Derived { spec, c, .. }: &Derived) -> u64 {
     let [tiles_m, tiles_n, entries] = c.tiles([t.a.macro_tile.into(), t.b.macro_tile.into()]);
     let tiles_m = tiles_m.next_multiple_of(u64::from(t.cluster.m.max(1)));
     let tiles_n = tiles_n.next_multiple_of(u64::from(t.cluster.n.max(1)));
-    [tiles_n, entries, t.split_k.ways as u64].iter().fold(tiles_m, |n, x| n.saturating_mul(*x))
+    // Rows of tiles, those of the tail once for each split.
+    let rows = t.tail.map_or(tiles_m, |tail| tail.first + (tiles_m - tail.first) * u64::from(tail.splits));
+    [tiles_n, entries, t.split_k.ways as u64].iter().fold(rows, |n, x| n.saturating_mul(*x))
 }
 
 /// Sets of staging registers a schedule needs: k-tiles fetched and not yet stored.

@@ -3,6 +3,7 @@
 use super::grid::{load_tile, thread_grid};
 use super::keys::{ELEMENTS, HALO, Key, Keys, OWN_LOADS, PRODUCT, Shape, Side};
 use super::reach;
+use super::tail;
 use super::tile::{Along, k_step};
 use super::value::Plan;
 use std::collections::BTreeSet;
@@ -168,11 +169,19 @@ impl Keys {
         if !entries_may_alternate(c) {
             p.entries_fastest = 0;
         }
-        let Some(owners) = p.owners().filter(|_| !p.has_panels()) else { return p };
+        let Some(owners) = p.owners() else { return p };
         let family = p.family();
         let c = &*p.orient(c);
         let tile = |owners: u32, micro: u32, block: u32| (u64::from(owners) * u64::from(micro)).max(1) * u64::from(block);
         let (tile_m, tile_n) = (tile(owners.m, p.a.micro, family.block.rows), tile(owners.n, p.b.micro, family.block.columns));
+        let full =
+            p.tail_splits > 1 && tail::first_split_row(c, [tile_m, tile_n], [p.a.cluster, p.b.cluster], p.persistent).is_none();
+        if full {
+            p.tail_splits = 1;
+        }
+        if p.has_panels() {
+            return p;
+        }
         let run_time = [Extent::M, Extent::N].into_iter().any(|extent| c.varies(extent));
         let whole = c.pairs().is_none_or(|pairs| pairs.columns.is_multiple_of(pairs.granule));
         if !run_time && whole && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {

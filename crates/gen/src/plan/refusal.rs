@@ -172,6 +172,9 @@ pub enum Refusal {
     /// The cluster is illegal for the plan or the contraction.
     #[error("CLU, ICE with SKS2: clusters of {size} work-groups: {why}")]
     Cluster { size: u32, why: &'static str },
+    /// The last tiles cannot be split along k.
+    #[error("TSP{tsp} splits the last tiles along k: {why}; use TSP1")]
+    Tail { tsp: u32, why: &'static str },
     /// The k-tile is no multiple of the unit's k-step.
     #[error("UNR{k_tile}: UNI{uni} takes k in steps of {depth}; use a multiple")]
     UnitSteps { uni: u32, k_tile: u32, depth: u32 },

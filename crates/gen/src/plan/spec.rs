@@ -93,6 +93,33 @@ pub struct SplitK {
     pub interleave: bool,
 }
 
+/// The last tiles of persistent work-groups, where they are split along k.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 5000, 5000, 5000).build()?.into(), &target)?;
+/// let text = "wgmma 128x256x64 on 2x1, tma+tma, 3 stages, 4 producers, persistent=132, tail-splits=6";
+/// let derived = space.resolve(&Plan::parse(text)?)?.spec;
+/// // 40 x 20 tiles: six rounds have 792 of 800. The last row of 20 is split.
+/// let tail = derived.tiling.tail.expect("a split tail");
+/// assert_eq!((tail.first, tail.splits), (39, 6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Tail {
+    /// Splits of each tile.
+    pub splits: u32,
+    /// The first row of tiles that is split, a multiple of the cluster's rows.
+    pub first: u64,
+    /// Elements of a store of partial sums.
+    pub width: u32,
+}
+
 /// Work-groups that run together and reach each other's shared memory, as extents. Neighbours along m share B's tile, and
 /// neighbours along n share A's. Work-groups of different splits add up their partial sums.
 ///
@@ -195,6 +222,8 @@ pub struct Tiling {
     pub persistent: u32,
     /// Work-groups that run together.
     pub cluster: Cluster,
+    /// The last tiles, where they are split along k (`TSP`).
+    pub tail: Option<Tail>,
 }
 
 impl Tiling {

@@ -38,6 +38,7 @@ mod scales;
 mod shifted_lines;
 mod small_weights;
 mod split_products;
+mod split_tails;
 #[path = "../support/mod.rs"]
 mod support;
 mod windows;

@@ -154,6 +154,16 @@ fn split_sums() {
     Bench::new((false, false), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST2_ICE3_SKS1").every_one_is_needed();
 }
 
+/// Whole tiles, and after them the splits of the last rows of tiles, from the same ring.
+#[test]
+fn split_tails() {
+    Bench::new((false, false), "C_PFG2_BUF3_LWV4_PST4_TSP2").every_one_is_needed();
+    Bench::new((true, true), "B_CLU2__C_PFG2_BUF4_LWV1_FRA1_PST4_TSP3").every_one_is_needed();
+    // Whole tiles leave by bulk stores, two of each work-group.
+    let gemm = Gemm::new(Scalar::F16, 264, 64, 640).order(Order::Row);
+    Bench::of(gemm, "C_PFG2_BUF3_LWV4_PST2_CST1_TSP3", false).every_one_is_needed();
+}
+
 /// Work-groups copy parts of shared tiles for each other and release each other's buffers; some have no tile of C.
 #[test]
 fn clusters_share_tiles() {

@@ -237,6 +237,8 @@ fn everything_comes_up() {
     }
     wanted(&counts, 20, key_values());
     wanted(&counts, 20, ["A_ACP1", "B_ACP1"].map(String::from));
+    // Split tails have pairs of their own; few of these have several rounds.
+    wanted(&counts, 5, ["C_TSP2", "C_TSP3", "C_TSP5"].map(String::from));
     for dtype in ["f16", "bf16", "f32", "f64"] {
         wanted(&counts, 100, [format!("gemm {dtype}")]);
         wanted(&counts, 40, (1..=3).map(|d| format!("conv {dtype} {d}d")));

@@ -9,6 +9,7 @@ mod random_formats;
 mod random_matrix;
 mod random_pairs;
 mod random_schedules;
+mod random_tails;
 mod random_wave_units;
 mod regressions;
 #[path = "../support/mod.rs"]

@@ -219,6 +219,15 @@ fn whole(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String 
         Swp => "A's rows are the kernel's rows".into(),
         Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
         Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),
+        Tsp => match spec.tiling.tail {
+            None => "no tile is split in the last round alone".into(),
+            Some(tail) => {
+                format!(
+                    "rows of tiles from number {} on, beyond the last full round, are split along k in {}",
+                    tail.first, tail.splits
+                )
+            }
+        },
         Png if spec.teams() == 1 => "all math threads compute each tile of C together".into(),
         Png => format!("{} warpgroups take tiles of C alternately", spec.teams()),
         Rga if value == 0 => "matrix instructions read both operands from shared memory".into(),

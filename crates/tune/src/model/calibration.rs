@@ -55,6 +55,8 @@ pub(super) const FETCH_WAIT: f64 = 1.6;
 pub(super) const FETCH_PORT: f64 = 30.0;
 /// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
 pub(super) const NEEDLESS: f64 = 1.4;
+/// How much more a split tail costs than estimated: not measured yet. A pick with one has to be better by that much.
+pub(super) const SPLIT_TAIL: f64 = 1.03;
 /// How much more sharing tiles costs than estimated. On an H200 pairs of 128 x 256 or 256 x 128 take as long as single
 /// work-groups, and reductions of few rows take longer.
 pub(super) const SHARED: f64 = 1.15;

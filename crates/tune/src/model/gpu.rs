@@ -1,5 +1,6 @@
 //! The main kernel on a device with waves.
 
+use super::tail;
 use super::traffic::traffic;
 use super::{Calibration, Estimate, Model, Work, at_work, fma_rate, soft_max};
 use tilewright_gen::plan::{Derived, Footprint, Source, Split, StorePoint};
@@ -31,7 +32,13 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let clock = target.rates.clock_ghz * 1e3; // cycles per microsecond
     let resident = f64::from(footprint.groups_per_unit.max(1));
     let usable = target.units_of_clusters(spec.tiling.cluster.size(), footprint.groups_per_unit);
-    let per_unit = (work.groups / at_work(spec, usable)).ceil().max(1.0);
+    let per_unit = match spec.tiling.tail {
+        None => (work.groups / at_work(spec, usable)).ceil().max(1.0),
+        Some(_) => {
+            let beside = (f64::from(spec.tiling.persistent) / usable).max(1.0);
+            (tail::of_plan(&spec.tiling, work.groups, work.tail).tiles * beside).max(1.0)
+        }
+    };
     let at_once = resident.min(per_unit);
     let running = (at_once * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);

@@ -5,6 +5,7 @@
 //! (notebook/2026-11-21-wgmma-pipeline.md).
 
 use super::calibration::*;
+use super::tail::{self, Busiest};
 use super::traffic::traffic;
 use super::wave::shared_cycles;
 use super::{Estimate, Model, Work, soft_max};
@@ -31,15 +32,17 @@ fn fetched(spec: &Derived, latency: f64, resident: f64) -> f64 {
 }
 
 /// Result tiles that a compute unit computes one after the other. Persistent work-groups that do not fit at first start when others have ended.
-fn rounds(tiles: f64, t: &Tiling, usable: f64, resident: f64) -> f64 {
+fn rounds(work: &Work, t: &Tiling, usable: f64, resident: f64) -> Busiest {
     let stay = f64::from(t.persistent);
     if stay == 0.0 {
-        return (tiles / usable).ceil().max(1.0);
+        let tiles = (work.groups / usable).ceil().max(1.0);
+        return Busiest { tiles, stores: tiles };
     }
     let at_once = (usable * resident).min(stay);
     // Per unit, as many as stay there.
-    let beside = (stay / usable).min(resident).max(1.0);
-    (tiles / stay).ceil().max(1.0) * beside * (stay / at_once).ceil()
+    let beside = (stay / usable).min(resident).max(1.0) * (stay / at_once).ceil();
+    let of_group = tail::of_plan(t, work.groups, work.tail);
+    Busiest { tiles: of_group.tiles.max(1.0) * beside, stores: of_group.stores.max(1.0) * beside }
 }
 
 /// Cycles of a warpgroup instruction with n columns, of 32 bytes of k: hardly less below 64 columns than from there up.
@@ -391,7 +394,8 @@ fn trust(spec: &Derived) -> f64 {
     let raw = t.a.raw.or(t.b.raw).is_some() && spec.schedule.math_in_flight.is_none();
     let columns = f64::from(if t.a.raw.is_some() { t.b.macro_tile } else { t.a.macro_tile }.max(8));
     let converting = if raw { RAW.0 + RAW.1 * (columns / 8.0).log2() } else { 1.0 };
-    clustered * converting * if needless { NEEDLESS } else { 1.0 }
+    let split = if t.tail.is_some() { SPLIT_TAIL } else { 1.0 };
+    clustered * converting * split * if needless { NEEDLESS } else { 1.0 }
 }
 
 pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, work: &Work) -> Estimate {
@@ -404,7 +408,7 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let clock = target.rates.clock_ghz * 1e3;
     let cluster = t.cluster;
     let usable = target.units_of_clusters(cluster.size(), footprint.groups_per_unit);
-    let per_unit = rounds(work.groups, t, usable, f64::from(footprint.groups_per_unit.max(1)));
+    let Busiest { tiles: per_unit, stores } = rounds(work, t, usable, f64::from(footprint.groups_per_unit.max(1)));
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);
@@ -446,7 +450,9 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
         ((math_of_tile + (out + ramp) * overlap).max(waited), unit.ramp * (1.0 - overlap))
     };
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * STREAMED);
-    let main_us = soft_max(&[(group * per_unit + last) / clock, dram_us]) * trust(spec);
+    // Splits of the last tiles store as often as whole tiles do.
+    let splits = (stores - per_unit) * (out + ramp) * overlap;
+    let main_us = soft_max(&[(group * per_unit + splits + last) / clock, dram_us]) * trust(spec);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
     Estimate {
         main_us,

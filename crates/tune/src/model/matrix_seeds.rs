@@ -2,6 +2,7 @@
 
 use super::Picker;
 use super::seed_keys::tiled;
+use super::tail;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tilewright_gen::plan::{Keys, OperandKeys, RowStaging, TileClass, TileShape, store_buffers, store_tile, thread_grid};
@@ -306,12 +307,17 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                     let all_staging = mac / 32 * staging;
                     let spared = target.limits.shared_per_group / share - buffers * stage;
                     let fewer = buffers - u32::from(spared < all_staging + 1024);
-                    plans.push(plan);
-                    clusters(&plan, c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into()), plans);
+                    let mut of_buffers = vec![plan];
                     if fewer >= 2 + fragments {
-                        let staged = Keys { staged: 1, buffers: fewer, ahead: fewer - 1, ..plan };
-                        plans.push(staged);
-                        clusters(&staged, c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into()), plans);
+                        of_buffers.push(Keys { staged: 1, buffers: fewer, ahead: fewer - 1, ..plan });
+                    }
+                    for plan in of_buffers {
+                        let first = plans.len();
+                        plans.push(plan);
+                        clusters(&plan, c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into()), plans);
+                        let split = |plan: &Keys| tail::split(c, [rows, columns].map(u64::from), plan);
+                        let tails: Vec<Keys> = plans[first..].iter().filter_map(split).collect();
+                        plans.extend(tails);
                     }
                 }
             }

@@ -23,6 +23,7 @@ mod pick;
 mod rank;
 mod seed_keys;
 mod seeds;
+mod tail;
 mod traffic;
 mod wave;
 mod wave_unit_seeds;
@@ -231,8 +232,10 @@ pub(crate) struct Work {
     /// Result tiles along m and n.
     pub tiles_m: u64,
     pub tiles_n: u64,
-    /// Work-groups.
+    /// Work-groups, or tiles of persistent ones.
     pub groups: f64,
+    /// Of these tiles, those that are split along k.
+    pub tail: f64,
     /// k-tiles of one work-group.
     pub iterations: f64,
     /// Multiply-adds of one work-group in one k-tile, edges counted whole.
@@ -260,7 +263,9 @@ impl Work {
         let at_work = if waits { share(0, &t.a) * share(1, &t.b) } else { 1.0 };
         let (tiles_m, tiles_n) = (tiles_m.next_multiple_of(tile(t.cluster.m)), tiles_n.next_multiple_of(tile(t.cluster.n)));
         let ways = u64::from(t.split_k.ways.max(1));
+        let split_rows = t.tail.map_or(0, |tail| tiles_m.saturating_sub(tail.first));
         Work {
+            tail: split_rows as f64 * tiles_n as f64 * entries as f64,
             tiles_m,
             tiles_n,
             groups: tiles_m as f64 * tiles_n as f64 * entries as f64 * ways as f64,
@@ -364,15 +369,19 @@ fn helpers(model: &Model, spec: &Derived) -> Helpers {
     for bytes in [after, ahead].into_iter().filter(|bytes| *bytes > 0.0) {
         stream(bytes, 1.0);
     }
-    let result = c.results();
-    let ways = f64::from(t.split_k.ways);
-    if spec.split_outside() > 1 {
+    // Rows of C whose splits another kernel adds.
+    let (rows, splits) = match t.tail {
+        Some(tail) => (c.m - spec.whole_rows(c), tail.splits),
+        None => (c.m, spec.split_outside()),
+    };
+    if splits > 1 {
+        let share = rows as f64 / c.m.max(1) as f64;
         let acc = f64::from(c.accumulator().bytes());
-        let partials = if spec.epilogue.split == Split::Workspace { ways * acc } else { 0.0 };
+        let partials = if spec.epilogue.split == Split::Atomic { 0.0 } else { f64::from(splits) * acc };
         let stored = f64::from(c.stored_together() * c.c.scalar.bytes());
-        stream(result * (partials + stored) + added_bytes(c), 1.0);
+        stream(share * (c.results() * (partials + stored) + added_bytes(c)), 1.0);
         // Each sum is a loop over the splits, which threads share where there are few sums.
-        h.us += k.way * ways / f64::from(split_lanes(c.g * c.m * c.n, t.split_k.ways));
+        h.us += k.way * f64::from(splits) / f64::from(split_lanes(c.g * rows * c.n, splits));
     }
     h.us += finished;
     h

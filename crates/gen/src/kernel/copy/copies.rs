@@ -270,7 +270,7 @@ impl<'a> Copies<'a> {
             g: Coord::plain(b, of.entry(at, i)),
             k_begin: range.begin,
             sets: of.sets,
-            tiles: if i == 0 { shape.tiles_m } else { shape.tiles_n },
+            tiles: if i == 0 { shape.rows.first_tile + shape.tiles_m } else { shape.tiles_n },
             rows: at.sizes[i],
         };
         let asynchronous = of.spec.schedule.copies[i].is_async();

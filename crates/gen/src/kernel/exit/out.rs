@@ -6,7 +6,7 @@
 
 use super::Epilogue;
 use crate::kernel::exit::operations::{Before, OldAhead, Operations, Piece, Run, Start, pieces, stored};
-use crate::kernel::input::{entry_start, exists};
+use crate::kernel::input::{Rows, entry_start, exists};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::{self, Accumulators};
@@ -33,8 +33,8 @@ pub(crate) struct OutArgs<'a> {
 pub(crate) enum Target {
     /// Into C, or added to it, which another kernel has prepared.
     C { buffer: ArgId, offset: ExprId, atomic: bool },
-    /// Into workspace, laid out `[split][chunk entry][partial_index]`: plain sums.
-    Partials { partials: ArgId, chunk: u64 },
+    /// Into workspace, laid out `[split][chunk entry][partial_index]`: plain sums of these rows.
+    Partials { partials: ArgId, chunk: u64, rows: Rows },
     /// Only their reductions leave.
     Nowhere,
 }
@@ -44,11 +44,11 @@ pub(crate) fn columns_contiguous(c: &Contraction) -> bool {
     c.c.view.stride(COL) == Some(1)
 }
 
-/// Index of a result element within one m x n block of partial sums: contiguous in the direction C is.
-pub(crate) fn partial_index(b: &mut Builder, c: &Contraction, row: ExprId, col: ExprId, ty: Scalar) -> ExprId {
-    let row = b.value(row.cast(ty));
+/// Index of a result element within one block of partial sums of all columns and of these rows: contiguous in the direction C is.
+pub(crate) fn partial_index(b: &mut Builder, c: &Contraction, rows: Rows, [row, col]: [ExprId; 2], ty: Scalar) -> ExprId {
+    let row = if rows.first == 0 { b.value(row.cast(ty)) } else { b.value(row.cast(ty) - rows.first as i64) };
     let col = b.value(col.cast(ty));
-    let (slow, length, fast) = if columns_contiguous(c) { (row, c.n, col) } else { (col, c.m, row) };
+    let (slow, length, fast) = if columns_contiguous(c) { (row, c.n, col) } else { (col, rows.count, row) };
     b.value(slow * (length as i64) + fast)
 }
 
@@ -97,10 +97,10 @@ impl<'a> Out<'a> {
                 Some(Base::Cursor(b.cursor("c_base", buffer, offset + start)))
             }
             Target::Nowhere => None,
-            Target::Partials { partials, chunk } => Some(Base::Cursor(b.cursor(
+            Target::Partials { partials, chunk, rows } => Some(Base::Cursor(b.cursor(
                 "partials_to",
                 partials,
-                (at.split.cast(Scalar::I64) * chunk as i64 + at.g_local.cast(Scalar::I64)) * ((c.m * c.n) as i64),
+                (at.split.cast(Scalar::I64) * chunk as i64 + at.g_local.cast(Scalar::I64)) * ((rows.count * c.n) as i64),
             ))),
         };
         Out { e, at, base, operations: e.args.operations.of_entry(b, at.g), made: None, old: None }
@@ -235,11 +235,15 @@ impl Out<'_> {
     pub fn put_from(&self, b: &mut Builder, at: [ExprId; 2], values: &[ExprId], old: bool, start: Start) {
         let Some(base) = self.base else { return };
         let place = self.place(b, at);
-        let Target::C { atomic, .. } = self.e.args.target else {
-            let (row, col) = (place.row.value(b), place.col.value(b));
-            let at = partial_index(b, self.e.c, row, col, self.e.ints.offset);
-            let value = b.vector(values);
-            return b.store(base, at, value, place.guard);
+        let atomic = match self.e.args.target {
+            Target::C { atomic, .. } => atomic,
+            Target::Nowhere => return,
+            Target::Partials { rows, .. } => {
+                let at = [place.row.value(b), place.col.value(b)];
+                let at = partial_index(b, self.e.c, rows, at, self.e.ints.offset);
+                let value = b.vector(values);
+                return b.store(base, at, value, place.guard);
+            }
         };
         for piece in pieces(b, self.e.c, values, atomic) {
             let (place, values) = self.applied(b, &place, &piece, old, start);

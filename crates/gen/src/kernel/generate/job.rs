@@ -5,7 +5,7 @@ use super::assembly::{Assembly, Chunk};
 use crate::kernel::copy::fetch_tile;
 use crate::kernel::error::GenerateError;
 use crate::kernel::exit::operations::Applied;
-use crate::kernel::input::{Input, Regions, Shape};
+use crate::kernel::input::{Input, Regions, Rows, Shape};
 use crate::kernel::prepare::OperandCopy;
 use crate::kernel::reduce::Parts;
 use crate::kernel::{finish, prepare, reduce};
@@ -39,10 +39,20 @@ pub(crate) fn inputs(derived: &Derived) -> [Input; 2] {
     [input(names[0], derived.read(0), &t.a, t.edge_m, Extent::M), input(names[1], derived.read(1), &t.b, t.edge_n, Extent::N)]
 }
 
+/// Which tiles a main kernel computes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tiles {
+    /// All, or those before the split tail.
+    Whole,
+    /// Those of the split tail.
+    Tail,
+}
+
 /// What all stages read.
 pub(crate) struct Job<'a> {
     /// Number among the parts of the problem.
     pub number: usize,
+    pub tiles: Tiles,
     pub c: &'a Contraction,
     pub spec: &'a KernelSpec,
     pub inputs: &'a [Input; 2],
@@ -64,7 +74,9 @@ impl<'a> Job<'a> {
     /// Cuts the batch into chunks. Each chunk fits in the workspace together with so many bytes of it for the parts of
     /// reductions.
     pub fn new(
-        Derived { spec, c, .. }: &'a Derived,
+        c: &'a Contraction,
+        spec: &'a KernelSpec,
+        tiles: Tiles,
         number: usize,
         inputs: &'a [Input; 2],
         [workspace, reduced]: [u64; 2],
@@ -72,6 +84,18 @@ impl<'a> Job<'a> {
         let t = &spec.tiling;
         let split = spec.split_outside() as u64;
         let by_workspace = spec.epilogue.split == Split::Workspace;
+        let [all_m, tiles_n, _] = c.tiles([t.a.macro_tile.into(), t.b.macro_tile.into()]);
+        let (all_m, tiles_n) = (all_m.next_multiple_of(t.cluster.m.into()), tiles_n.next_multiple_of(t.cluster.n.into()));
+        let (rows, tiles_m) = match t.tail {
+            None => (Rows::all(c), all_m),
+            Some(tail) => {
+                let first = tail.first * u64::from(t.a.macro_tile);
+                match tiles {
+                    Tiles::Whole => (Rows { count: first, ..Rows::all(c) }, tail.first),
+                    Tiles::Tail => (Rows { first, first_tile: tail.first, count: c.m - first }, all_m - tail.first),
+                }
+            }
+        };
         // Bytes of workspace: per batch entry, and shared by all.
         let (mut per_entry, mut shared) = (0, 0);
         for x in inputs.iter().filter(|x| x.copied(c)) {
@@ -80,7 +104,7 @@ impl<'a> Job<'a> {
             *(if x.chunk_local { &mut per_entry } else { &mut shared }) += entry + WORKSPACE_ALIGN;
         }
         if by_workspace {
-            per_entry += split * c.m * c.n * c.accumulator().bytes() as u64 + WORKSPACE_ALIGN;
+            per_entry += split * rows.count * c.n * c.accumulator().bytes() as u64 + WORKSPACE_ALIGN;
         }
         let needed = per_entry + shared + reduced;
         if needed > 0 && needed > workspace {
@@ -88,18 +112,12 @@ impl<'a> Job<'a> {
         }
         let left = workspace.saturating_sub(shared + reduced);
         let chunk = left.checked_div(per_entry).map_or(c.entries(), |entries| entries.clamp(1, c.entries().max(1)));
-        let [tiles_m, tiles_n, _] = c.tiles([t.a.macro_tile.into(), t.b.macro_tile.into()]);
-        let shape = Shape {
-            tiles_m: tiles_m.next_multiple_of(t.cluster.m.into()),
-            tiles_n: tiles_n.next_multiple_of(t.cluster.n.into()),
-            k_tiles: c.k.div_ceil(t.k_tile as u64),
-            chunk,
-            chunks: c.entries().div_ceil(chunk.max(1)),
-        };
+        let k_tiles = c.k.div_ceil(t.k_tile as u64);
+        let shape = Shape { rows, tiles_m, tiles_n, k_tiles, chunk, chunks: c.entries().div_ceil(chunk.max(1)) };
         let sizes = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
         let needed = shared + per_entry * shape.chunk;
         let copies = [(&inputs[0], &c.a), (&inputs[1], &c.b)].map(|(x, source)| x.copied(c).then(|| x.copy_of(source)));
-        Ok(Job { number, c, spec, inputs, copies, shape, split, by_workspace, needed, reductions: Vec::new(), sizes })
+        Ok(Job { number, tiles, c, spec, inputs, copies, shape, split, by_workspace, needed, reductions: Vec::new(), sizes })
     }
 
     pub fn chunked(&self) -> bool {
@@ -138,10 +156,11 @@ impl<'a> Job<'a> {
 
     /// Elements of the result in a chunk.
     pub fn elements(&self, chunk: &Chunk) -> Vec<Factor> {
-        let [m, n] = [(self.sizes[0], self.c.m), (self.sizes[1], self.c.result_columns())].map(|(size, all)| match size {
-            Some(extent) => Factor::Steps { extent, more: 0, of: 1 },
-            None => Factor::Fixed(all),
-        });
+        let [m, n] =
+            [(self.sizes[0], self.shape.rows.count), (self.sizes[1], self.c.result_columns())].map(|(size, all)| match size {
+                Some(extent) => Factor::Steps { extent, more: 0, of: 1 },
+                None => Factor::Fixed(all),
+            });
         vec![chunk.entries, m, n]
     }
 
@@ -151,7 +170,7 @@ impl<'a> Job<'a> {
         if c.reductions().next().is_some() {
             return reduce::elements::groups(c, chunk.entries);
         }
-        let lanes = finish::lanes(c, self.shape.chunk, self.split as u32);
+        let lanes = finish::lanes(c, self.shape.rows.count, self.shape.chunk, self.split as u32);
         finish::sum_groups(self.elements(chunk), lanes)
     }
 
@@ -218,7 +237,7 @@ impl Regions {
             let entries = if x.chunk_local { x.tensor.len / c.g.max(1) * chunk } else { x.tensor.len };
             *copy = Some(out.reserve(entries * x.tensor.scalar.bytes() as u64));
         }
-        let bytes = job.split * chunk * c.m * c.n * c.accumulator().bytes() as u64;
+        let bytes = job.split * chunk * job.shape.rows.count * c.n * c.accumulator().bytes() as u64;
         let partials = job.by_workspace.then(|| out.reserve(bytes));
         Regions { copies, filled: same.map(|region| region.is_some()), partials, reductions: job.reductions.clone() }
     }

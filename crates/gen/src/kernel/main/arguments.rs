@@ -100,7 +100,7 @@ impl Declare<'_> {
                 let doc = "partial sums [split][g][result], summed by the next kernel";
                 let to = Binding::Workspace(region);
                 let partials = self.args.buffer(self.b, "partials", c.accumulator(), Access::Write, doc, to);
-                Target::Partials { partials, chunk: self.shape.chunk }
+                Target::Partials { partials, chunk: self.shape.chunk, rows: self.shape.rows }
             }
             None if c.drop_c => Target::Nowhere,
             None => {

@@ -122,7 +122,7 @@ impl<'a> Declared<'a> {
         let ints = Ints::new(
             spec.style.wide_index,
             &[
-                shape.tiles_m * t.a.macro_tile as u64,
+                (shape.rows.first_tile + shape.tiles_m) * t.a.macro_tile as u64,
                 shape.tiles_n * t.b.macro_tile as u64,
                 c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
                 c.g,

@@ -9,7 +9,7 @@ use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start};
 use crate::kernel::exit::out;
 use crate::kernel::finish::result;
-use crate::kernel::input::{Ints, Regions, Shape};
+use crate::kernel::input::{Ints, Regions, Rows, Shape};
 use crate::plan::{ELEMENT_THREADS, ElementTile, KernelSpec};
 use crate::program::{Binding, Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -145,7 +145,7 @@ impl Elements<'_> {
             b.set_reg(totals, register, zero);
             let ([row, col], inside) = self.place(b, register);
             let (row, col) = (row.value(b), col.value(b));
-            let within = out::partial_index(b, self.c, row, col, Scalar::I64);
+            let within = out::partial_index(b, self.c, Rows::all(self.c), [row, col], Scalar::I64);
             let at = b.bind("from", self.g[1].cast(Scalar::I64) * mn + within);
             from.push((at, inside.map(|inside| b.bind("inside", inside))));
         }

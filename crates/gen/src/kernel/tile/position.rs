@@ -135,6 +135,7 @@ impl TileWalk<'_> {
         };
         let tile_m = within(b, tile_m, t.cluster.m, cluster.map(|p| p.m));
         let tile_n = within(b, tile_n, t.cluster.n, cluster.map(|p| p.n));
+        let tile_m = if shape.rows.first_tile == 0 { tile_m } else { b.value(tile_m + shape.rows.first_tile as i64) };
         let tile_m = b.bind("tile_m", tile_m);
         let tile_n = b.bind("tile_n", tile_n);
         let start = |b: &mut Builder, name: &str, tile: ExprId, input: &Input, extent: u64| {

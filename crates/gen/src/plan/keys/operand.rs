@@ -154,7 +154,7 @@ rows! {
         system: System::Cutlass,
         legal: Legal::OneOf(&[1, 2, 4, 8]),
         default: 1,
-        cost: "Free of registers and shared memory; L2 is read once per cluster. Work-groups of a cluster wait for each other at every k-tile, and tiles are padded to whole clusters. PST must be a multiple of the cluster's size A_CLU x B_CLU, which is at most 16. Pays where copies are the bottleneck.",
+        cost: "Work-groups wait for each other at every k-tile; tiles are padded to whole clusters. PST must be a multiple of A_CLU x B_CLU, which is at most 16. L2 is read once per cluster: pays where copies are the bottleneck.",
         read: |s| s.pipeline,
         near: &[(1, &[2]), (2, &[1, 4]), (4, &[2, 8]), (8, &[4])],
     }

@@ -324,7 +324,7 @@ rows! {
         meaning: "Form of a convolution as a matrix product. BIM0: samples are batch entries. BIM1: samples are merged into m. BIM2: groups form block-diagonal products too. BIM3: each tap's channels are padded to 128 bytes; in NCHW transposed copies, or padded planes for filter gradients of one tap. BIM4: groups of a depthwise convolution are columns. Gated products: runs of 1, 8, 32, 64 or 128 columns of each half.",
         system: System::Sofie,
         legal: Legal::Range(0, 4),
-        cost: "BIM1 has no partial tiles for small images. BIM2 multiplies zeros, and infinities cross groups within a block. BIM3 multiplies zeros; rows of a tile and vectors never span two taps. BIM4 loads to registers, without shared memory.",
+        cost: "BIM2 and BIM3 multiply zeros; in BIM2 infinities cross groups within a block. BIM4 loads to registers, without shared memory.",
         kinds: PRODUCT | OWN_LOADS,
         near: &[(0, &[1, 2, 3, 4]), (1, &[0, 2, 3, 4]), (2, &[0, 1, 3, 4]), (3, &[0, 1, 2, 4]), (4, &[0, 1, 2, 3])],
         moves: Moves::Forms,
@@ -357,8 +357,18 @@ rows! {
         meaning: "Number of persistent work-groups, each computing tile after tile of C. 0: one work-group per tile.",
         system: System::Cutlass,
         legal: Legal::Range(0, 65535),
-        cost: "With wgmma the next tile's copies are in flight during the epilogue. Best is about the number of work-groups that the device holds at once.",
+        cost: "With wgmma the next tile's copies are in flight during the epilogue. Best: as many as the device holds at once.",
         near: &[],
+    }
+    Tsp tail_splits {
+        name: "TSP",
+        meaning: "Splits of k of the last tiles (stream-k with a data-parallel part): rows of tiles beyond the last full round of PST work-groups.",
+        system: System::Cutlass,
+        legal: Legal::Range(1, 16),
+        default: 1,
+        cost: "Workspace for the partial sums, and a second kernel. Pays where the last round has few tiles. Not with ICE, PNG1, ACP3, reductions, gates, run-time extents.",
+        read: |s| s.keys.persistent != 0 && s.keys.splits == 1 && s.keys.ping_pong == 0,
+        further: &[(1, &[2, 4, 8]), (2, &[1, 3, 4]), (3, &[2, 4]), (4, &[1, 2, 6, 8]), (6, &[4, 8]), (8, &[1, 4, 6])],
     }
     Png ping_pong {
         name: "PNG",
