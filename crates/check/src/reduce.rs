@@ -10,7 +10,7 @@
 //! [`Reduced::spared`] says what did not run.
 
 use tilewright_gen::kernel::WIDE_OFFSETS;
-use tilewright_gen::plan::{Derived, ELEMENT_BLOCK, KernelSpec, Plan, pieces};
+use tilewright_gen::plan::{Derived, ELEMENT_BLOCK, KernelSpec, Plan, pieces, whole_pieces};
 use tilewright_gen::space::Space;
 use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
 use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Reduce, Residual};
@@ -138,8 +138,7 @@ impl Turns {
         let s = &spec.schedule;
         let splits = t.tail.map_or(1, |tail| u64::from(tail.splits));
         let enough = (2 * u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots())) + 1).max(splits);
-        let pieces = pieces(derived);
-        let whole = if t.tail.is_some() { tiles[0] * tiles[1] * c.entries() } else { pieces };
+        let (pieces, whole) = (pieces(derived), whole_pieces(derived));
         Turns { k_tiles, enough, pieces, whole, tiles, each, tail: t.tail.is_some() }
     }
 

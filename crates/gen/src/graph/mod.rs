@@ -229,6 +229,10 @@ impl<'a> Graph<'a> {
         for splits in family.cluster_splits.iter().copied() {
             self.together(plan, |p| *p = Keys { splits, split_sum: 2, persistent: 0, ..*p }, out);
         }
+        // Persistent for the sake of a split tail.
+        if plan.tail_splits > 1 {
+            self.together(plan, |p| (p.persistent, p.tail_splits) = (0, 1), out);
+        }
         // Registers read rows of C in place, those of the one operand or of the other.
         let by_registers = family.registers_read_more(self.contraction.a.factor().bytes());
         for sets in [2, 4].into_iter().filter(|_| by_registers) {

@@ -1,7 +1,7 @@
 //! Work counts of a derived plan: what `explain` shows and cost models start from. Counted from the plan, not measured.
 
 use super::derived::Derived;
-use super::fits::{Footprint, pieces};
+use super::fits::{Footprint, pieces, whole_pieces};
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
@@ -119,7 +119,7 @@ pub fn added_bytes(c: &Contraction) -> f64 {
 pub fn counts(derived: &Derived) -> Counts {
     let Derived { spec, c, .. } = derived;
     let t = &spec.tiling;
-    let groups = pieces(derived);
+    let groups = whole_pieces(derived);
     let all_k_tiles = c.depth().div_ceil(u64::from(t.k_tile));
     let ways = u64::from(t.split_k.ways.max(1));
     // k-tiles over all work-groups: a split shares them.
@@ -137,7 +137,10 @@ pub fn counts(derived: &Derived) -> Counts {
     let widened = |bytes: f64, o: &OperandTiling, tensor: &Tensor| bytes / tensor.bytes_of(1.0) * size(o, tensor);
     let results = c.results();
     let acc_bytes = f64::from(c.accumulator().bytes());
-    let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
+    let split = spec.split_rows(c);
+    let by_workspace = split.splits > 1 && spec.epilogue.split != Split::Atomic;
+    let share = split.rows as f64 / c.m.max(1) as f64;
+    let partials = if by_workspace { results * share * f64::from(split.splits) * acc_bytes } else { 0.0 };
     let c_bytes = if c.drop_c { 0.0 } else { results * f64::from(c.c.scalar.bytes()) };
     let read_once = match c.source {
         ResultSource::Elements(_) => results.min(c.a.len as f64) * f64::from(c.a.scalar.bytes()),
@@ -154,19 +157,19 @@ pub fn counts(derived: &Derived) -> Counts {
         flop_done: 2.0 * steps * f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
         dram_bytes: least_bytes(c, &c.a, c.m) + least_bytes(c, &c.b, c.n) + c_bytes + added + 2.0 * (copied + partials),
         loaded_bytes: steps * (tile_a + tile_b),
-        stored_bytes: match (spec.split_outside() > 1, spec.epilogue.split == Split::Workspace) {
-            (true, true) => partials,
+        stored_bytes: match (split.splits > 1, by_workspace) {
+            (true, true) => partials + c_bytes * (1.0 - share),
             (true, false) => c_bytes * ways as f64,
             _ => c_bytes,
         },
         shared_written: shared * steps * (widened(tile_a, &t.a, &c.a) + widened(tile_b, &t.b, &c.b)),
         shared_read: shared * steps * math_threads * (read(&t.a, &c.a) + read(&t.b, &c.b)),
-        groups,
+        groups: pieces(derived),
         threads: spec.launch_threads(),
         k_tiles: all_k_tiles.div_ceil(ways),
         launches: 1
             + copies.min(1)
-            + u32::from(spec.split_outside() > 1)
+            + u32::from(split.splits > 1)
             + u32::from(spec.finishes_after(c))
             + u32::from(spec.begins_ahead(c)),
         per_k_tile: instructions(spec, c),

@@ -163,7 +163,17 @@ pub fn work_groups(derived: &Derived) -> u64 {
 }
 
 /// Tiles of the result over the whole batch, each split of k counted.
-pub fn pieces(Derived { spec, c, .. }: &Derived) -> u64 {
+pub fn pieces(derived: &Derived) -> u64 {
+    of_rows(derived, |tail, rows| tail.first + (rows - tail.first) * u64::from(tail.splits))
+}
+
+/// The same with the splits of each tile of a tail counted as one: what is loaded and multiplied.
+pub fn whole_pieces(derived: &Derived) -> u64 {
+    of_rows(derived, |_, rows| rows)
+}
+
+/// Pieces of work, where rows of tiles with a tail count as so many.
+fn of_rows(Derived { spec, c, .. }: &Derived, with_tail: fn(Tail, u64) -> u64) -> u64 {
     let t = &spec.tiling;
     if let ResultSource::Elements(_) = c.source {
         return c.m.div_ceil(t.a.macro_tile.into()).saturating_mul(c.n.div_ceil(spec.share_of_columns(c)));
@@ -172,8 +182,7 @@ pub fn pieces(Derived { spec, c, .. }: &Derived) -> u64 {
     let [tiles_m, tiles_n, entries] = c.tiles([t.a.macro_tile.into(), t.b.macro_tile.into()]);
     let tiles_m = tiles_m.next_multiple_of(u64::from(t.cluster.m.max(1)));
     let tiles_n = tiles_n.next_multiple_of(u64::from(t.cluster.n.max(1)));
-    // Rows of tiles, those of the tail once for each split.
-    let rows = t.tail.map_or(tiles_m, |tail| tail.first + (tiles_m - tail.first) * u64::from(tail.splits));
+    let rows = t.tail.map_or(tiles_m, |tail| with_tail(tail, tiles_m));
     [tiles_n, entries, t.split_k.ways as u64].iter().fold(rows, |n, x| n.saturating_mul(*x))
 }
 

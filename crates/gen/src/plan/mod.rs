@@ -59,7 +59,7 @@ pub use exchange::ExchangeShape;
 pub use fetch_shape::{FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines};
 pub(crate) use fetched::shifted_together;
 pub use fetched::{FetchWork, chunk_registers, fetch_batch, fetch_work};
-pub use fits::{Footprint, fits, pieces, staging_sets, work_groups};
+pub use fits::{Footprint, fits, pieces, staging_sets, whole_pieces, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
 pub(crate) use grid::gcd;
 pub use grid::{load_tile, thread_grid};

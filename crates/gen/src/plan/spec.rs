@@ -120,6 +120,31 @@ pub struct Tail {
     pub width: u32,
 }
 
+/// Rows of C with splits of k whose partial sums are added in C or in workspace.
+///
+/// ```
+/// use tilewright_gen::plan::Plan;
+/// # use tilewright_gen::space::Space;
+/// # use tilewright_ir::{Scalar, Target};
+/// # use tilewright_problem::Gemm;
+///
+/// # let target = Target::by_arch("sm_90a").expect("a known architecture");
+/// let space = Space::new(&Gemm::new(Scalar::F16, 5000, 5000, 5000).build()?.into(), &target)?;
+/// let text = "wgmma 128x256x64 on 2x1, tma+tma, 3 stages, 4 producers, persistent=132, tail-splits=6";
+/// let derived = space.resolve(&Plan::parse(text)?)?.spec;
+/// // 39 rows of tiles are whole.
+/// let split = derived.split_rows(&derived.c);
+/// assert_eq!((split.rows, split.splits), (5000 - 39 * 128, 6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitRows {
+    /// Their number.
+    pub rows: u64,
+    /// Splits of each tile; 1: none.
+    pub splits: u32,
+}
+
 /// Work-groups that run together and reach each other's shared memory, as extents. Neighbours along m share B's tile, and
 /// neighbours along n share A's. Work-groups of different splits add up their partial sums.
 ///

@@ -82,6 +82,14 @@ impl KernelSpec {
         Some(spec)
     }
 
+    /// Splits of k whose partial sums are added outside of work-groups and clusters.
+    pub fn split_rows(&self, c: &Contraction) -> SplitRows {
+        match self.tiling.tail {
+            Some(tail) => SplitRows { rows: c.m - self.whole_rows(c), splits: tail.splits },
+            None => SplitRows { rows: c.m, splits: self.split_outside() },
+        }
+    }
+
     /// Rows of C in the tiles that are not split.
     pub fn whole_rows(&self, c: &Contraction) -> u64 {
         self.tiling.tail.map_or(c.m, |tail| (tail.first * u64::from(self.tiling.a.macro_tile)).min(c.m))

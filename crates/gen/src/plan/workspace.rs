@@ -15,14 +15,12 @@ pub fn workspace_per_entry(Derived { spec, c, copies }: &Derived) -> u64 {
         let entries = if tiling.source.gathers() && copied.view.uses(G) { c.g.max(1) } else { 1 };
         copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + u64::from(WORKSPACE_ALIGN)
     };
-    let sums = |rows: u64, splits: u32| {
-        let result = rows.saturating_mul(c.n).saturating_mul(c.accumulator().bytes() as u64);
-        result.saturating_mul(splits.into()).saturating_add(u64::from(WORKSPACE_ALIGN))
-    };
-    let partials = match (spec.epilogue.split, spec.tiling.tail) {
-        (Split::Workspace, _) => sums(c.m, spec.tiling.split_k.ways),
-        (_, Some(tail)) => sums(c.m - spec.whole_rows(c), tail.splits),
-        _ => 0,
+    let split = spec.split_rows(c);
+    let partials = if spec.epilogue.split == Split::Workspace || spec.tiling.tail.is_some() {
+        let result = split.rows.saturating_mul(c.n).saturating_mul(c.accumulator().bytes() as u64);
+        result.saturating_mul(split.splits.into()).saturating_add(u64::from(WORKSPACE_ALIGN))
+    } else {
+        0
     };
     let reduced = partials_bytes(spec, c, WORKSPACE_ALIGN.into());
     copy(&copies[0], &spec.tiling.a)

@@ -37,7 +37,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
-use tilewright_gen::plan::{Derived, Finish, Footprint, OperandTiling, Source, Split, Stage, added_bytes};
+use tilewright_gen::plan::{Derived, Finish, Footprint, OperandTiling, Source, Split, SplitRows, Stage, added_bytes};
 use tilewright_ir::affine::Atom;
 use tilewright_ir::mma::Owner;
 use tilewright_ir::{Scalar, Target};
@@ -369,11 +369,7 @@ fn helpers(model: &Model, spec: &Derived) -> Helpers {
     for bytes in [after, ahead].into_iter().filter(|bytes| *bytes > 0.0) {
         stream(bytes, 1.0);
     }
-    // Rows of C whose splits another kernel adds.
-    let (rows, splits) = match t.tail {
-        Some(tail) => (c.m - spec.whole_rows(c), tail.splits),
-        None => (c.m, spec.split_outside()),
-    };
+    let SplitRows { rows, splits } = spec.split_rows(c);
     if splits > 1 {
         let share = rows as f64 / c.m.max(1) as f64;
         let acc = f64::from(c.accumulator().bytes());

@@ -93,7 +93,10 @@ pub(crate) fn sort(candidates: &mut [Candidate]) {
 fn complexity(plan: &Plan) -> u32 {
     let p = &**plan;
     let extras = [p.wide_index, p.stagger, p.fences, p.min_groups, p.producers, p.staged, p.interleave_splits];
+    // Without producer waves, which prefetch the next tile, persistent work-groups gain by a split tail alone.
+    let stays = p.persistent.min(1) * u32::from(p.producers == 0 && p.tail_splits == 1);
     extras.into_iter().map(|value| value.min(1)).sum::<u32>()
+        + stays
         + 2 * p.ahead.saturating_sub(1)
         + p.buffers.saturating_sub(2)
         + p.store_point.saturating_sub(1)

@@ -1,6 +1,7 @@
 //! Plans with matrix instructions of single waves worth a look before anything is known.
 
 use super::seed_keys::{along_k, layout, splits, tiled};
+use super::tail;
 use tilewright_gen::plan::{Keys, OperandKeys, padded_rows, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::{FAMILIES, Family, Mma, Owner, UnitBlock};
@@ -59,7 +60,14 @@ fn of_order(space: &Space, ordered: Keys, c: &Contraction, family: &'static Fami
             let wanted = u64::from(space.target().units) * 2;
             for splits in splits(tiles, wanted, turned.k.div_ceil(depth.into())) {
                 let plan = Keys { k_tile: depth, splits, strip_groups: 64 * splits, ..shape };
+                let first = plans.len();
                 schedules(space, &turned, &plan, &mut plans);
+                // As persistent work-groups, one or two for each compute unit, whose last tiles are split.
+                let stay = [1, 2].map(|beside| beside * space.target().units);
+                let split =
+                    |keys: &Keys| stay.map(|persistent| tail::split(&turned, [tile_m, tile_n], &Keys { persistent, ..*keys }));
+                let tails: Vec<Keys> = plans[first..].iter().flat_map(split).flatten().collect();
+                plans.extend(tails);
             }
         }
         plans.extend(raw(space, &turned, &shape, tiles));

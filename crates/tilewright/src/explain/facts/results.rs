@@ -64,6 +64,13 @@ impl Subject<'_> {
                 "the {ways} work-groups of a cluster exchange their sums through shared memory; each finishes a part of the tile"
             )),
         });
+        out.extend(t.tail.map(|tail| {
+            let first = self.spec.whole_rows(c);
+            format!(
+                "from row {first} on, {} splits of each tile write partial sums to workspace; a second kernel adds them in a fixed order and finishes C",
+                tail.splits
+            )
+        }));
         let fused: Vec<String> = c.epilogue.iter().map(EpilogueOp::words).collect();
         out.push(format!("per element: {}", fused.join(", then ")));
         let ways = [self.spec.tile_reductions(c), self.spec.element_reductions(c)].concat();
