@@ -76,7 +76,7 @@ pub(super) fn with_tail(rng: &mut ChaCha8Rng, plan: &Plan, space: &Space) -> Opt
                 o.micro = o.micro.min(most);
             })
         });
-        changed.persistent = one(rng, &[1, 2, 2, 3, 4, 5, 7]) * changed.a.cluster * changed.b.cluster;
+        changed.persistent = one(rng, &[1, 2, 2, 3, 4, 5, 7, 29, 132]) * changed.a.cluster * changed.b.cluster;
         let plan = space.repair(&changed)?;
         space.resolve(&plan).is_ok_and(|r| r.spec.tiling.tail.is_some()).then_some(plan)
     })
