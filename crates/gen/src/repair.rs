@@ -135,6 +135,7 @@ impl Change<'_> {
                 Reads::Panels => None,
                 Reads::Vectors | Reads::Fragments => self.to(|p| halve(&mut p.k_tile)),
             },
+            Refusal::Workspace { .. } if plan.tail_splits > 1 => self.to(|p| p.tail_splits = 1),
             Refusal::Workspace { .. } => {
                 let copied = Side::ALL.into_iter().find(|side| plan.of(*side).source != 0);
                 let in_place = copied.and_then(|side| self.to(|p| p.of_mut(side).source = 0));

@@ -217,13 +217,19 @@ impl Space {
     /// The first rule it breaks.
     pub fn resolve(&self, plan: &Keys) -> Result<Resolved<'_>, Refusal> {
         let contraction = self.contraction(plan);
-        let plan = &plan.within_sum(contraction);
+        let plan = &self.whole_parts(&plan.within_sum(contraction));
         let spec = derive(plan, contraction, &self.env)?;
         let footprint = fits(&spec, &self.target)?;
         let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, &spec, part)).collect::<Result<_, _>>()?;
         let apart = self.parts(plan).operands.iter().filter(|_| !spec.epilogue.operands);
         let operands = apart.map(|part| self.resolve_operand(part)).collect::<Result<_, _>>()?;
         Ok(Resolved { contraction, spec, footprint, rest, operands })
+    }
+
+    /// The plan without a split tail where the problem has several parts: tiles of the next part fill the last round.
+    fn whole_parts(&self, plan: &Keys) -> Keys {
+        let several = !self.parts(plan).rest.is_empty();
+        Keys { tail_splits: if several { 1 } else { plan.tail_splits }, ..*plan }
     }
 
     /// The plan with persistent work-groups that add up reductions over their own tiles, in an order and a number that let them.
@@ -326,7 +332,7 @@ impl Space {
     pub fn admit(&self, keys: &Keys) -> Plan {
         let keys = self.constraint.apply(keys);
         let known = self.numbered().any(|(bim, _)| bim == keys.form);
-        let plan = Plan::from(if known { keys } else { Keys { form: 0, ..keys } });
+        let plan = Plan::from(self.whole_parts(&if known { keys } else { Keys { form: 0, ..keys } }));
         self.constraint.apply(&plan.normalised(self.contraction(&plan))).into()
     }
 }

@@ -113,7 +113,7 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, tiles: [u64; 2], works
     for text in &facts.grid {
         say(svg, "", text);
     }
-    if t.split_k.ways > 1 {
+    if t.split_k.ways > 1 || t.tail.is_some() {
         say(svg, "", "of the work-groups that share a tile's sum over k the first is shown");
     }
     let tiles = plural(tiles[0] * tiles[1], "tile");

@@ -21,7 +21,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::ThreadGrid { .. } => both(&[], &[Skw, Mac, Uni]),
         Refusal::TileTooLarge { mic, .. } => side(mic, &[Mic], &[Mac, Skw]),
         Refusal::TileOverEdge { mic, .. } => side(mic, &[Mic], &[Mac, Skw, Edg]),
-        Refusal::Workspace { .. } => both(&[Wos], &[Ice, Sks]),
+        Refusal::Workspace { .. } => both(&[Wos], &[Ice, Sks, Tsp]),
         Refusal::LoadShare { mic, .. } => side(mic, &[Mic], &[Unr, Mac, Skw, Lwv]),
         Refusal::PaddedRows { wos, .. } => side(wos, &[Wos], &[]),
         Refusal::PackShare { wos, .. } => side(wos, &[Wos, Mic], &[Unr, Mac]),

@@ -119,16 +119,21 @@ fn products(parts: &[&Derived], workspace: u64, out: &mut Assembly) -> Result<()
     while let Some(first) = (!jobs.is_empty()).then(|| jobs.remove(0)) {
         let mut together = vec![first];
         for job in std::mem::take(&mut jobs) {
-            let needed = together.iter().map(|job| job.needed).sum::<u64>() + job.needed;
             let lead = &together[0];
             let room = workspace.saturating_sub(out.base);
-            let alone = lead.chunked() || job.chunked() || !lead.c.fixed() || needed > room;
-            let tail = job.tiles == Tiles::Tail && !lead.spec.style.straight && together.iter().any(|of| of.number == job.number);
-            let joins = !alone && together.len() < MOST_JOINED && (tail || join(lead.spec, job.c, job.spec));
+            let joins = match job.tiles {
+                Tiles::Tail => job.follows(lead, room),
+                Tiles::Whole => {
+                    let needed = together.iter().map(|job| job.needed).sum::<u64>() + job.needed;
+                    let alone = lead.chunked() || job.chunked() || !lead.c.fixed() || needed > room;
+                    !alone && together.len() < MOST_JOINED && join(lead.spec, job.c, job.spec)
+                }
+            };
             if joins { &mut together } else { &mut jobs }.push(job);
         }
         launch_together(&together, begun, out)?;
     }
+    out.tail = false;
     if let Some((kernel, groups)) = finish {
         out.part = part;
         let kernel = out.add(kernel.following());
@@ -172,6 +177,7 @@ fn launch_together(jobs: &[Job], begun: bool, out: &mut Assembly) -> Result<(), 
     let Some(first) = jobs.first() else { return Ok(()) };
     out.largest = first.c.problem_extents();
     out.cursor = out.base;
+    out.tail = first.tiles == Tiles::Tail;
     let mut before: Vec<(Regions, Vec<Filler>, _)> = Vec::new();
     for job in jobs {
         out.part = job.number;

@@ -29,7 +29,7 @@ pub(crate) struct Input {
     pub up: Option<Affine>,
 }
 
-/// Rows of C that a part computes: all, or those before or in a split tail.
+/// Rows of C that a part computes: all, the rows before a split tail, or the tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rows {
     /// The first row, and the row of tiles that begins there.

@@ -387,15 +387,15 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, k_tile: u32, along: Alo
     })
 }
 
-/// The tensor of the partial sums, seen as (split and batch entry, row, column). It is contiguous in the direction of C, as the
-/// kernel that adds them up reads them.
-pub fn partials(c: &Contraction, entries: u64) -> Tensor {
+/// The tensor of the partial sums of so many rows, seen as (split and batch entry, row, column). It is contiguous in the direction of C,
+/// as the kernel that adds them up reads them.
+pub fn partials(c: &Contraction, entries: u64, rows: u64) -> Tensor {
     let mut view = c.c.view.clone();
-    view.extent = [entries, c.m, c.n];
+    view.extent = [entries, rows, c.n];
     view.access = Access { offset: Affine::default(), bounds: Vec::new() };
-    let (row, col) = if c.c.view.stride(COL) == Some(1) { (c.n, 1) } else { (1, c.m) };
-    for (axis, stride) in [(G, c.m * c.n), (ROW, row), (COL, col)] {
+    let (row, col) = if c.c.view.stride(COL) == Some(1) { (c.n, 1) } else { (1, rows) };
+    for (axis, stride) in [(G, rows * c.n), (ROW, row), (COL, col)] {
         view.access.offset = view.access.offset.plus(&Affine::axis(axis), stride as i64);
     }
-    Tensor { scalar: c.accumulator(), factor: None, signs: None, view, align: WORKSPACE_ALIGN, len: entries * c.m * c.n }
+    Tensor { scalar: c.accumulator(), factor: None, signs: None, view, align: WORKSPACE_ALIGN, len: entries * rows * c.n }
 }

@@ -76,8 +76,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         Owner::Thread => dot_instruction(plan, c, env, family),
         Owner::Wave | Owner::Warpgroup => Some(matrix_instruction(plan, c, env, family)?),
     };
-    let atomic = plan.splits > 1 && plan.split_sum == 0 && !matches!(c.source, ResultSource::Elements(_));
-    special::check(c, row, atomic, env)?;
+    special::check(plan, c, row, env)?;
     let family = row.map_or(family, |row| row.unit.family());
     Transport::check_plan(plan)?;
     let (along_m, along_n) = owner_counts(plan, family)?;
@@ -102,11 +101,11 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     };
     let (m, n) = (c.varies(Extent::M), c.varies(Extent::N));
     let entries_run_time = c.varies(Extent::G);
-    let (a, b) = (Side::A, Side::B);
+    let ((a, of_a), (b, of_b)) = ((Side::A, &c.a), (Side::B, &c.b));
     let a =
-        OperandFrame { side: a, tensor: &c.a, extent: c.m, run_time: m, entries_run_time, owners: along_m, shares: cluster.n };
+        OperandFrame { side: a, tensor: of_a, extent: c.m, run_time: m, entries_run_time, owners: along_m, shares: cluster.n };
     let b =
-        OperandFrame { side: b, tensor: &c.b, extent: c.n, run_time: n, entries_run_time, owners: along_n, shares: cluster.m };
+        OperandFrame { side: b, tensor: of_b, extent: c.n, run_time: n, entries_run_time, owners: along_n, shares: cluster.m };
     let [a, b] = match c.source {
         ResultSource::OwnOperands(_) => own_operands::derive(plan, c, [&a, &b])?,
         ResultSource::Elements(_) => operand::derive_both(plan, &a, &b, &frame(false))?,
@@ -148,10 +147,17 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         a,
         b,
     };
-    let tail = tail::derive(plan, c, &tiling, &schedule)?;
-    let tiling = Tiling { tail, ..tiling };
     let epilogue = exit::derive(plan, c, env, &tiling)?;
-    let style = Style {
+    let mut spec = KernelSpec { tiling, schedule, epilogue, style: style(plan, env), shared: SharedMap::default() };
+    spec.tiling.tail = tail::derive(plan, c, &spec)?;
+    set_registers_and_shared(&mut spec, c);
+    spec.check_carry(c)?;
+    spec.check_finish(c)?;
+    Ok(Derived { spec, c: seen, copies })
+}
+
+fn style(plan: &Plan, env: &Env) -> Style {
+    Style {
         pragma_unroll: plan.unroll_hint == 1,
         wide_index: plan.wide_index == 1,
         mad: plan.explicit_fma == 1,
@@ -159,12 +165,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         min_groups: plan.min_groups,
         unroll_k: plan.unroll_k == 1,
         straight: env.straight,
-    };
-    let mut spec = KernelSpec { tiling, schedule, epilogue, style, shared: SharedMap::default() };
-    set_registers_and_shared(&mut spec, c);
-    spec.check_carry(c)?;
-    spec.check_finish(c)?;
-    Ok(Derived { spec, c: seen, copies })
+    }
 }
 
 /// What follows from all the rest: the registers of roles, how many slots shifted rows have room for, and the map of shared memory.

@@ -1,6 +1,6 @@
 //! How results leave: how the splits of k meet (`ICE`, `SKS`) and how results get to C (`CST`, `CVW`), for every unit alike.
 
-use super::bulk::{partials, store_tile};
+use super::bulk::{StoreTile, partials, store_tile};
 use super::keys::{Chiral, Common, Key};
 use super::pairs;
 use super::reach;
@@ -162,7 +162,7 @@ pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<
 /// The exit with staged results of a matrix unit: bulk stores if the operands use panels and C allows them, else row by row.
 fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<Exit, Refusal> {
     let partial = split == Split::Workspace;
-    let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways)) } else { c.c.clone() };
+    let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways), c.m) } else { c.c.clone() };
     let adjacent = stored.view.stride(COL) == Some(1) && (partial || c.gaps.is_none());
     if plan.has_panels() {
         // Bulk stores need rows of C with known ends. Dynamic extents and groups therefore take plain stores. Partial sums have the
@@ -183,10 +183,20 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
     if adjacent { Ok(Exit::Rows) } else { Err(Refusal::StagedRows) }
 }
 
-/// Elements of a store of the partial sums of so many rows, which lie as C does: neighbours that a thread holds.
-pub(super) fn tail_width(c: &Contraction, t: &Tiling, rows: u64) -> u32 {
+/// How partial sums of a tail's rows leave: in bulk where the whole tiles do and their staging buffers suit, else from registers.
+pub(super) fn tail_exit(c: &Contraction, spec: &KernelSpec, split: SplitRows) -> Exit {
+    let t = &spec.tiling;
+    let sums = partials(c, c.g * u64::from(split.splits), split.rows);
+    let same_buffers = |tile: &StoreTile| {
+        let whole = spec.epilogue.exit.bulk().map(StoreTile::staging_bytes);
+        whole == Some(tile.staging_bytes())
+    };
+    if let Some(tile) = store_tile(&sums, t.b.micro).ok().filter(same_buffers) {
+        return Exit::Bulk { width: 1, tile };
+    }
+    // Neighbours that a thread holds.
     let along_n = c.c.view.stride(COL) == Some(1);
-    let (extent, side) = if along_n { (c.n, &t.b) } else { (rows, &t.a) };
+    let (extent, side) = if along_n { (c.n, &t.b) } else { (split.rows, &t.a) };
     let held = match t.unit.family().owner {
         Owner::Wave | Owner::Warpgroup if along_n => t.run(),
         Owner::Wave | Owner::Warpgroup => 1,
@@ -194,7 +204,7 @@ pub(super) fn tail_width(c: &Contraction, t: &Tiling, rows: u64) -> u32 {
     };
     let widths = [4, 2].into_iter().filter(|width| width * c.accumulator().bytes() <= 16);
     let fits = |width: &u32| held.is_multiple_of(*width) && extent.is_multiple_of(u64::from(*width));
-    widths.filter(fits).max().unwrap_or(1)
+    Exit::Direct { width: widths.filter(fits).max().unwrap_or(1) }
 }
 
 /// How many neighbours along an axis of C, at most so many, one store may take. Partial sums are dense; C itself is as the problem says.

@@ -40,7 +40,7 @@ pub enum Refusal {
     TileOverEdge { mic: Key, macro_tile: u32, extent: u64 },
     /// The workspace budget is too small for one batch entry.
     #[error(
-        "WOS, SKS: one batch entry needs {needed} bytes of workspace, {available} are available; use WOS0 and ICE1, or a larger budget"
+        "WOS, SKS: one batch entry needs {needed} bytes of workspace, {available} are available; use WOS0, ICE1 and TSP1, or a larger budget"
     )]
     Workspace { needed: u64, available: u64 },
     /// The threads that load do not share a tile evenly.

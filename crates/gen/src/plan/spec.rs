@@ -116,8 +116,6 @@ pub struct Tail {
     pub splits: u32,
     /// The first row of tiles that is split, a multiple of the cluster's rows.
     pub first: u64,
-    /// Elements of a store of partial sums.
-    pub width: u32,
 }
 
 /// Rows of C with splits of k whose partial sums are added in C or in workspace.

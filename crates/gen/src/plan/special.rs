@@ -2,10 +2,11 @@
 //!
 //! [`CONTRACTS`] is its only statement. [`Env::ieee`] refuses by it, verification compares results by it, and `docs/reference/problem.md` prints it.
 
+use super::keys::Keys;
 use super::refusal::Refusal;
 use super::rules::Env;
 use tilewright_ir::Mma;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, ResultSource};
 
 /// The value that takes the place of a special one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +133,8 @@ impl Contract {
 }
 
 /// Refuses contractions that have no values of IEEE 754, where the environment demands them.
-pub(super) fn check(c: &Contraction, instruction: Option<&Mma>, atomic: bool, env: &Env) -> Result<(), Refusal> {
+pub(super) fn check(plan: &Keys, c: &Contraction, instruction: Option<&Mma>, env: &Env) -> Result<(), Refusal> {
+    let atomic = plan.splits > 1 && plan.split_sum == 0 && !matches!(c.source, ResultSource::Elements(_));
     match Contract::of(c, instruction, atomic) {
         Contract { of, remedy: Some(remedy), .. } if env.ieee => Err(Refusal::NotIeee { of, remedy }),
         _ => Ok(()),

@@ -4,7 +4,7 @@
 //! reach beyond the last full round are therefore split along k. Their partial sums go to workspace, and a second kernel adds them in a
 //! fixed order. No work-group waits for another.
 
-use super::exit::tail_width;
+use super::exit::tail_exit;
 use super::refusal::Refusal;
 use super::shared_bytes::shared_map;
 use super::spec::*;
@@ -37,8 +37,8 @@ pub fn first_split_row(c: &Contraction, tile: [u64; 2], cluster: [u32; 2], persi
 }
 
 /// The split tail of a plan, or why it has none.
-pub(super) fn derive(plan: &Plan, c: &Contraction, t: &Tiling, schedule: &Schedule) -> Result<Option<Tail>, Refusal> {
-    let splits = plan.tail_splits;
+pub(super) fn derive(plan: &Plan, c: &Contraction, spec: &KernelSpec) -> Result<Option<Tail>, Refusal> {
+    let (splits, t) = (plan.tail_splits, &spec.tiling);
     let whole = splits <= 1 || plan.persistent == 0 || plan.ping_pong == 1 || plan.splits > 1;
     if whole || c.source != ResultSource::Product {
         return Ok(None);
@@ -46,7 +46,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, t: &Tiling, schedule: &Schedu
     let tile = [t.a.macro_tile, t.b.macro_tile].map(u64::from);
     let Some(first) = first_split_row(c, tile, [t.cluster.m, t.cluster.n], plan.persistent) else { return Ok(None) };
     let refuse = |why| Err(Refusal::Tail { tsp: splits, why });
-    if schedule.copies.iter().any(|copy| copy.shifted().is_some()) {
+    if spec.schedule.copies.iter().any(|copy| copy.shifted().is_some()) {
         return refuse("copies from a staging buffer (ACP3) rely on the work-group's next tile");
     }
     if !c.fixed() {
@@ -67,16 +67,17 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, t: &Tiling, schedule: &Schedu
     if c.k.div_ceil(u64::from(t.k_tile)) < u64::from(splits) {
         return refuse("there are fewer k-tiles than splits");
     }
-    Ok(Some(Tail { splits, first, width: tail_width(c, t, c.m - first * tile[0]) }))
+    Ok(Some(Tail { splits, first }))
 }
 
 impl KernelSpec {
-    /// The plan of the split tiles, where there are some: splits whose partial sums go from registers to workspace.
-    pub(crate) fn of_tail(&self, c: &Contraction) -> Option<KernelSpec> {
+    /// The plan of the split tiles, where there are some: splits whose partial sums go to workspace.
+    pub fn of_tail(&self, c: &Contraction) -> Option<KernelSpec> {
         let tail = self.tiling.tail?;
         let split_k = SplitK { ways: tail.splits, interleave: false };
         let tiling = Tiling { split_k, ..self.tiling.clone() };
-        let epilogue = Epilogue { split: Split::Workspace, exit: Exit::Direct { width: tail.width }, ..self.epilogue.clone() };
+        let exit = tail_exit(c, self, self.split_rows(c));
+        let epilogue = Epilogue { split: Split::Workspace, exit, ..self.epilogue.clone() };
         let mut spec = KernelSpec { tiling, epilogue, ..self.clone() };
         spec.shared = shared_map(&spec, c);
         Some(spec)

@@ -5,10 +5,10 @@ use crate::support;
 
 use support::verified;
 use tilewright_gen::kernel::{Work, works};
-use tilewright_gen::plan::{Constraint, Plan, Refusal};
+use tilewright_gen::plan::{Constraint, Exit, Plan, Refusal, workspace_per_entry};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Order, Problem};
+use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Order, Problem};
 
 /// Warpgroups, single waves, multiply-adds; rings, work-group barriers, clusters; every exit.
 const PLANS: [(&str, &str); 11] = [
@@ -95,7 +95,7 @@ fn only_rows_beyond_the_last_full_round_are_split() {
     let problem = |size| Problem::Gemm(product(size, size, size).build().unwrap());
     let target = Target::by_arch("sm_90a").unwrap();
     let space = Space::new(&problem(5000), &target).unwrap();
-    let text = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNR64_MAC256_SKW10_UNI2_PFG2_BUF3_LWV4_PST132_TSP4";
+    let text = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNR64_MAC256_SKW10_UNI2_PFG2_BUF3_LWV4_CST1_PST132_TSP4";
     let plan = Plan::from(Constraint::parse(text).unwrap().apply(&Plan::default()));
     let spec = space.resolve(&plan).unwrap().spec;
     let tail = spec.tiling.tail.unwrap();
@@ -107,12 +107,51 @@ fn only_rows_beyond_the_last_full_round_are_split() {
     assert_eq!(whole.len() as u64, tail.first * columns);
     assert_eq!(split.len() as u64, (rows - tail.first) * columns * 4);
     assert!(whole.iter().all(|work| work.k_tiles == 79) && split.iter().all(|work| work.k_tiles < 21));
+    // Partial sums leave in bulk, as whole tiles do.
+    assert!(matches!(spec.of_tail(&spec.c).unwrap().epilogue.exit, Exit::Bulk { .. }));
     // The work-groups go on in turn: none has two pieces more than another.
     let of = |group| all.iter().filter(|work| work.group == group).count();
     let counts: Vec<usize> = (0..132).map(of).collect();
     assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
     assert_eq!(resolved(&problem(1024), "TSP4"), Ok(1));
     assert_eq!(resolved(&problem(5000), "TSP4"), Ok(2));
+}
+
+/// With room for two of three batch entries' partial sums the tail has launches of its own, and its kernels have names of their own.
+#[test]
+fn a_tail_in_chunks_has_kernels_of_its_own() {
+    let (device, plan) = PLANS[0];
+    let gemm = product(328, 200, 440).order(Order::Row).trans(false, true).batch(3);
+    let whole: Problem = gemm.clone().build().unwrap().into();
+    let target = support::emulator(device, false, 0).info().target.clone();
+    let keys = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
+    let space = Space::new(&whole, &target).unwrap();
+    let entry = workspace_per_entry(&space.resolve(&keys).unwrap().spec);
+    let tight: Problem = gemm.workspace(2 * entry).build().unwrap().into();
+    let space = Space::new(&tight, &target).unwrap();
+    let program = space.resolve(&keys).unwrap().generate(2 * entry).unwrap();
+    let names: Vec<&str> = program.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    assert_eq!(names, ["tw_contract", "tw_contract_tail", "tw_sum_splits_tail"]);
+    verify(device, &tight, plan, 1);
+    // Without any workspace a repair leaves the tail whole.
+    let none: Problem = product(328, 200, 440).order(Order::Row).trans(false, true).workspace(0).build().unwrap().into();
+    let space = Space::new(&none, &target).unwrap();
+    let repaired = space.repair(&keys).unwrap();
+    assert_eq!((repaired.tail_splits, repaired.persistent), (1, keys.persistent));
+}
+
+/// The parts of a strided gradient fill each other's last round.
+#[test]
+fn problems_of_several_parts_have_no_tail() {
+    let conv = Conv::new(Scalar::F16, 3, 64, 48, &[12, 12], &[3, 3]).stride(&[2, 2]).pad(&[1, 1], &[1, 1]);
+    let problem: Problem = conv.direction(Direction::BackwardData).build().unwrap().into();
+    let space = Space::new(&problem, &Target::by_arch("sm_80").unwrap()).unwrap();
+    let keys = "A_MIC2__B_MIC2__C_UNR32_MAC128_UNI1_PFG1_BUF2_EDG1_PST2_BIM1";
+    let plan = |text: &str| Plan::from(Constraint::parse(text).unwrap().apply(&Plan::default()));
+    let [split, whole] = [format!("{keys}_TSP2"), keys.to_string()].map(|text| space.resolve(&plan(&text)).unwrap());
+    assert!(split.rest.len() > 1 && split.spec.tiling.tail.is_none());
+    assert_eq!(split.generate(1 << 30).unwrap(), whole.generate(1 << 30).unwrap());
+    assert_eq!(space.admit(&plan(&format!("{keys}_TSP2"))), space.admit(&plan(keys)));
 }
 
 #[test]

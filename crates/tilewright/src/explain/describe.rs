@@ -205,10 +205,7 @@ fn whole(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String 
         ),
         Fra if value == 0 => "fragments are read when they are needed".into(),
         Fra => format!("fragments are read {} ahead", plural(value, "k-step")),
-        Lwv => match s.roles {
-            None => "every wave loads and computes".into(),
-            Some(r) => format!("{} threads only load, {} only compute", r.load_threads, r.math_threads),
-        },
+        Lwv => roles(s),
         Hnt => choose(
             "the compiler is kept from moving loads into the math and the math over stores, where the target has means for it",
             "the compiler is free to move loads and stores into the math",
@@ -219,15 +216,7 @@ fn whole(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String 
         Swp => "A's rows are the kernel's rows".into(),
         Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
         Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),
-        Tsp => match spec.tiling.tail {
-            None => "no tile is split in the last round alone".into(),
-            Some(tail) => {
-                format!(
-                    "rows of tiles from number {} on, beyond the last full round, are split along k in {}",
-                    tail.first, tail.splits
-                )
-            }
-        },
+        Tsp => tail(t),
         Png if spec.teams() == 1 => "all math threads compute each tile of C together".into(),
         Png => format!("{} warpgroups take tiles of C alternately", spec.teams()),
         Rga if value == 0 => "matrix instructions read both operands from shared memory".into(),
@@ -296,6 +285,16 @@ fn owners(spec: &KernelSpec) -> String {
         }
         (_, teams) => format!(": {}, each on tiles of its own", plural(teams, family.owner.name())),
     }
+}
+
+fn roles(s: &Schedule) -> String {
+    let Some(roles) = s.roles else { return "every wave loads and computes".into() };
+    format!("{} threads only load, {} only compute", roles.load_threads, roles.math_threads)
+}
+
+fn tail(t: &Tiling) -> String {
+    let Some(tail) = t.tail else { return "no tile is split beside ICE".into() };
+    format!("rows of tiles from number {} on, beyond the last full round, are split along k in {}", tail.first, tail.splits)
 }
 
 fn unit(t: &Tiling) -> String {

@@ -1,6 +1,6 @@
 //! The main kernel on a device with waves.
 
-use super::tail;
+use super::tail::{self, Busiest};
 use super::traffic::traffic;
 use super::{Calibration, Estimate, Model, Work, at_work, fma_rate, soft_max};
 use tilewright_gen::plan::{Derived, Footprint, Source, Split, StorePoint};
@@ -32,13 +32,14 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let clock = target.rates.clock_ghz * 1e3; // cycles per microsecond
     let resident = f64::from(footprint.groups_per_unit.max(1));
     let usable = target.units_of_clusters(spec.tiling.cluster.size(), footprint.groups_per_unit);
-    let per_unit = match spec.tiling.tail {
-        None => (work.groups / at_work(spec, usable)).ceil().max(1.0),
+    let busiest = match spec.tiling.tail {
+        None => Busiest::of_whole((work.groups / at_work(spec, usable)).ceil().max(1.0)),
         Some(_) => {
             let beside = (f64::from(spec.tiling.persistent) / usable).max(1.0);
-            (tail::of_plan(&spec.tiling, work.groups, work.tail).tiles * beside).max(1.0)
+            tail::of_plan(&spec.tiling, work.groups, work.tail).times(beside)
         }
     };
+    let per_unit = busiest.whole.max(1.0);
     let at_once = resident.min(per_unit);
     let running = (at_once * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);
@@ -80,16 +81,21 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let rounds = (per_unit / at_once).floor();
     let rest = per_unit - rounds * at_once;
     let ramp = latency + k.ramp;
-    let span = |r: f64, rounds: f64| {
+    let span = |r: f64, rounds: f64, iterations: f64| {
         if r <= 0.0 || rounds <= 0.0 {
             return 0.0;
         }
         let ends = (ramp + latency) / if rounds > 1.0 { r.max(1.0) } else { 1.0 };
         // The first k-tile comes in before any math.
-        rounds * (work.iterations * round(r).0 + (out + tile.filling) * r + staging + ends)
+        rounds * (iterations * round(r).0 + (out + tile.filling) * r + staging + ends)
     };
-    let cycles = span(at_once, rounds) + span(rest, 1.0);
-    let busy_cycles = round(at_once).1 / at_once * per_unit * work.iterations;
+    // Splits of the last tiles, each with its share of the k-tiles.
+    let of_splits = work.iterations * busiest.share;
+    let together = at_once.min(busiest.splits);
+    let split_rounds = if together > 0.0 { (busiest.splits / together).ceil() } else { 0.0 };
+    let whole = span(at_once, rounds, work.iterations) + span(rest, 1.0, work.iterations);
+    let cycles = whole + span(together, split_rounds, of_splits);
+    let busy_cycles = round(at_once).1 / at_once * busiest.tiles().max(1.0) * work.iterations;
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * k.dram);
     let main_us = soft_max(&[cycles / clock * (1.0 + few_loaders(k, spec)), dram_us]);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
@@ -102,7 +108,7 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
         dram_us,
         stall_us: (main_us - (busy_cycles / clock).max(dram_us)).max(0.0),
         resident: footprint.groups_per_unit,
-        imbalance: per_unit * units / work.groups.max(1.0),
+        imbalance: busiest.tiles().max(1.0) * units / work.groups.max(1.0),
         dram_bytes: traffic.bytes,
         ..Estimate::default()
     }

@@ -10,7 +10,8 @@ use super::traffic::traffic;
 use super::wave::shared_cycles;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::plan::{
-    Along, Derived, FetchWork, Footprint, OperandTiling, StorePoint, Tiling, Transport, bulk_tile, fetch_work, store_columns,
+    Along, Derived, FetchWork, Footprint, KernelSpec, OperandTiling, StorePoint, Tiling, Transport, bulk_tile, fetch_work,
+    store_columns,
 };
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::{Owner, Reads};
@@ -35,14 +36,15 @@ fn fetched(spec: &Derived, latency: f64, resident: f64) -> f64 {
 fn rounds(work: &Work, t: &Tiling, usable: f64, resident: f64) -> Busiest {
     let stay = f64::from(t.persistent);
     if stay == 0.0 {
-        let tiles = (work.groups / usable).ceil().max(1.0);
-        return Busiest { tiles, stores: tiles };
+        return Busiest::of_whole((work.groups / usable).ceil().max(1.0));
     }
     let at_once = (usable * resident).min(stay);
     // Per unit, as many as stay there.
     let beside = (stay / usable).min(resident).max(1.0) * (stay / at_once).ceil();
-    let of_group = tail::of_plan(t, work.groups, work.tail);
-    Busiest { tiles: of_group.tiles.max(1.0) * beside, stores: of_group.stores.max(1.0) * beside }
+    match t.tail {
+        None => Busiest::of_whole((work.groups / stay).ceil().max(1.0) * beside),
+        Some(_) => tail::of_plan(t, work.groups, work.tail).times(beside),
+    }
 }
 
 /// Cycles of a warpgroup instruction with n columns, of 32 bytes of k: hardly less below 64 columns than from there up.
@@ -82,7 +84,7 @@ fn drains(spec: &Derived, owners: f64, resident: f64) -> f64 {
 }
 
 /// Cycles in which the results of a tile leave; `barrier`: those of a cluster barrier.
-fn storing(c: &Contraction, spec: &Derived, target: &Target, barrier: f64) -> f64 {
+fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, barrier: f64) -> f64 {
     let t = &spec.tiling;
     let (rows, columns) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile));
     let outside = spec.split_outside() > 1;
@@ -408,7 +410,8 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let clock = target.rates.clock_ghz * 1e3;
     let cluster = t.cluster;
     let usable = target.units_of_clusters(cluster.size(), footprint.groups_per_unit);
-    let Busiest { tiles: per_unit, stores } = rounds(work, t, usable, f64::from(footprint.groups_per_unit.max(1)));
+    let busiest = rounds(work, t, usable, f64::from(footprint.groups_per_unit.max(1)));
+    let per_unit = busiest.tiles().max(1.0);
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);
@@ -450,8 +453,11 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
         ((math_of_tile + (out + ramp) * overlap).max(waited), unit.ramp * (1.0 - overlap))
     };
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * STREAMED);
-    // Splits of the last tiles store as often as whole tiles do.
-    let splits = (stores - per_unit) * (out + ramp) * overlap;
+    // Each split of the last tiles stores partial sums, where a share of the tile's time has its share of `out`.
+    let splits = spec.of_tail(c).map_or(0.0, |tail| {
+        let sums = storing(c, &tail, target, barrier) + ramp;
+        busiest.splits * (sums - busiest.share * (out + ramp)) * overlap
+    });
     let main_us = soft_max(&[(group * per_unit + splits + last) / clock, dram_us]) * trust(spec);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
     Estimate {

@@ -315,7 +315,9 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                         let first = plans.len();
                         plans.push(plan);
                         clusters(&plan, c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into()), plans);
-                        let split = |plan: &Keys| tail::split(c, [rows, columns].map(u64::from), plan);
+                        // Tiles of the next part fill the last round.
+                        let alone = space.parts(tile).rest.is_empty();
+                        let split = |plan: &Keys| tail::split(c, [rows, columns].map(u64::from), plan).filter(|_| alone);
                         let tails: Vec<Keys> = plans[first..].iter().filter_map(split).collect();
                         plans.extend(tails);
                     }

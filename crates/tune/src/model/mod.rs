@@ -234,7 +234,7 @@ pub(crate) struct Work {
     pub tiles_n: u64,
     /// Work-groups, or tiles of persistent ones.
     pub groups: f64,
-    /// Of these tiles, those that are split along k.
+    /// Of these tiles, the tiles that are split along k.
     pub tail: f64,
     /// k-tiles of one work-group.
     pub iterations: f64,

@@ -3,26 +3,42 @@
 use tilewright_gen::plan::{Keys, Tiling, first_split_row};
 use tilewright_problem::contraction::Contraction;
 
-/// What the busiest work-group does.
+/// The busiest work-group: its whole tiles, and its splits of the last tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Busiest {
-    /// Its tiles; a split counts as its share of one.
-    pub tiles: f64,
-    /// How often it stores results or partial sums.
-    pub stores: f64,
+    /// Whole tiles.
+    pub whole: f64,
+    /// Splits, each with its share of the k-tiles of a tile.
+    pub splits: f64,
+    /// The share.
+    pub share: f64,
 }
 
-/// The busiest of `stay` persistent work-groups, which take `whole` tiles in turn and then the splits of `tail` tiles.
+impl Busiest {
+    /// A work-group with whole tiles alone.
+    pub fn of_whole(whole: f64) -> Busiest {
+        Busiest { whole, splits: 0.0, share: 1.0 }
+    }
+    /// Tiles by their k-tiles.
+    pub fn tiles(&self) -> f64 {
+        self.whole + self.splits * self.share
+    }
+    /// So many of these one after the other.
+    pub fn times(self, count: f64) -> Busiest {
+        Busiest { whole: self.whole * count, splits: self.splits * count, ..self }
+    }
+}
+
+/// The busiest of `stay` persistent work-groups. They take `whole` tiles in turn and then the splits of `tail` tiles.
 pub(super) fn busiest(whole: f64, tail: f64, splits: u32, stay: f64) -> Busiest {
     let splits = f64::from(splits.max(1));
     let of = |group: f64| {
         let own = ((whole - group) / stay).ceil();
-        let pieces = ((whole + tail * splits - group) / stay).ceil() - own;
-        Busiest { tiles: own + pieces / splits, stores: own + pieces }
+        Busiest { whole: own, splits: ((whole + tail * splits - group) / stay).ceil() - own, share: 1.0 / splits }
     };
-    // The first of those that begin with a whole tile of the last round, and the first that does not.
+    // The first work-group with a whole tile in the last round, and the first without.
     let (first, next) = (of(0.0), of(whole % stay));
-    if first.tiles >= next.tiles { first } else { next }
+    if first.tiles() >= next.tiles() { first } else { next }
 }
 
 /// The same for a launch of so many tiles under a plan.
@@ -30,13 +46,18 @@ pub(super) fn of_plan(t: &Tiling, tiles: f64, tail: f64) -> Busiest {
     busiest(tiles - tail, tail, t.tail.map_or(1, |tail| tail.splits), f64::from(t.persistent.max(1)))
 }
 
-/// Splits that leave the busiest work-group least to do, of those that have at least four k-tiles each, where that is worth a second kernel.
+/// Splits that leave the busiest work-group least to do, where that is worth a second kernel. Each has at least four k-tiles.
 pub(super) fn worthwhile(whole: f64, tail: f64, stay: f64, k_tiles: u64) -> Option<u32> {
     /// Least share of the time that a split tail saves.
     const SAVED: f64 = 0.01;
+    /// Storing partial sums takes about this share of a tile's time.
+    const STORED: f64 = 0.1;
     let unsplit = ((whole + tail) / stay).ceil();
     let found = [2, 3, 4, 5, 6, 8, 10, 12, 16].into_iter().filter(|splits| u64::from(*splits) * 4 <= k_tiles);
-    let found = found.map(|splits| (splits, busiest(whole, tail, splits, stay).tiles));
+    let found = found.map(|splits| {
+        let busiest = busiest(whole, tail, splits, stay);
+        (splits, busiest.tiles() + STORED * busiest.splits)
+    });
     let best = found.min_by(|x, y| x.1.total_cmp(&y.1))?;
     (best.1 < unsplit * (1.0 - SAVED)).then_some(best.0)
 }
@@ -63,10 +84,12 @@ mod tests {
     #[test]
     fn split_tails_shorten_the_last_round() {
         // 800 tiles on 132 work-groups: seven rounds. Of 780 whole tiles twelve work-groups have five, and begin the tail.
-        assert_eq!(busiest(800.0, 0.0, 1, 132.0).tiles, 7.0);
+        assert_eq!(busiest(800.0, 0.0, 1, 132.0).tiles(), 7.0);
         let split = busiest(780.0, 20.0, 6, 132.0);
-        assert!(split.tiles > 6.0 && split.tiles < 6.2, "{split:?}");
+        assert!(split.tiles() > 6.0 && split.tiles() < 6.2 && split.splits == 1.0, "{split:?}");
         assert_eq!(worthwhile(780.0, 20.0, 132.0, 79), Some(6));
+        // Many splits are no gain where each stores.
+        assert!(worthwhile(130.0, 70.0, 132.0, 40) <= Some(5), "{:?}", worthwhile(130.0, 70.0, 132.0, 40));
         // Sums too short to split.
         assert_eq!(worthwhile(780.0, 20.0, 132.0, 7), None);
     }

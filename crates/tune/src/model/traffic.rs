@@ -30,7 +30,13 @@ pub(super) fn traffic(c: &Contraction, spec: &Derived, target: &Target, work: &W
     let ways = f64::from(t.split_k.ways.max(1));
     let result = c.results();
     let stored = result * f64::from(c.stored_together());
+    let split = spec.split_rows(c);
+    let share = split.rows as f64 / c.m.max(1) as f64;
     let out = match spec.epilogue.split {
+        Split::None if t.tail.is_some() => {
+            let whole = (1.0 - share) * (stored * size(c.c.scalar) + added_bytes(c));
+            whole + share * result * f64::from(split.splits) * work.acc_bytes
+        }
         Split::Workspace => result * ways * work.acc_bytes,
         Split::Atomic => result * size(c.c.scalar) * 2.0,
         _ => stored * size(c.c.scalar) + added_bytes(c),

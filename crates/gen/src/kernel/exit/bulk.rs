@@ -5,7 +5,7 @@
 //! issues a bulk store, which clips at the edges of C. Waves never wait for each other, and the stores run while the work-group
 //! goes on with its next tile.
 
-use super::out::Out;
+use super::out::{self, Out};
 use super::owners::Share;
 use super::{BulkOutput, Epilogue};
 use crate::kernel::exit::operations::stored;
@@ -161,6 +161,11 @@ impl Out<'_> {
     pub fn in_bulk(&self, b: &mut Builder, math: &Accumulators, staged: &StagedStore, share: Option<&Share>) {
         let coord = self.e.ints.coord;
         let m_start = self.at.m_start.value(b);
+        let m_start = match self.e.args.target {
+            // Partial sums of the last rows begin at row 0 of theirs.
+            out::Target::Partials { rows, .. } if rows.first > 0 => b.value(m_start - rows.first as i64),
+            _ => m_start,
+        };
         let n_start = self.at.n_start.value(b);
         let outer = self.outer(b);
         let (bands, columns) = (math.bands(), staged.tile.columns);

@@ -30,6 +30,8 @@ pub(crate) struct Assembly {
     pub base: u64,
     /// The part of the problem that kernels belong to: kernels of later parts have its number in their names.
     pub part: usize,
+    /// Kernels are those of a split tail that has its own launch, which their names say.
+    pub tail: bool,
     /// The largest extents, as the problem names them.
     pub largest: Extents,
 }
@@ -73,6 +75,9 @@ impl Assembly {
         let BoundKernel { mut kernel, args } = of;
         if self.part > 0 {
             kernel.name = format!("{}_{}", kernel.name, self.part);
+        }
+        if self.tail {
+            kernel.name += "_tail";
         }
         self.program.kernels.push(kernel);
         self.arguments.push(args);

@@ -42,9 +42,9 @@ pub(crate) fn inputs(derived: &Derived) -> [Input; 2] {
 /// Which tiles a main kernel computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tiles {
-    /// All, or those before the split tail.
+    /// All tiles, or all before the split tail.
     Whole,
-    /// Those of the split tail.
+    /// The split tail.
     Tail,
 }
 
@@ -64,6 +64,8 @@ pub(crate) struct Job<'a> {
     pub by_workspace: bool,
     /// Bytes of workspace beside the parts of reductions, for one batch entry at least.
     pub needed: u64,
+    /// Bytes of these that copies of operands take.
+    copied: u64,
     /// The parts of its reductions.
     pub reductions: Vec<Parts>,
     /// Rows and columns of C where they are known only at launch.
@@ -103,6 +105,7 @@ impl<'a> Job<'a> {
             let entry = if x.chunk_local { bytes / c.g.max(1) } else { bytes };
             *(if x.chunk_local { &mut per_entry } else { &mut shared }) += entry + WORKSPACE_ALIGN;
         }
+        let copied = per_entry;
         if by_workspace {
             per_entry += split * rows.count * c.n * c.accumulator().bytes() as u64 + WORKSPACE_ALIGN;
         }
@@ -115,9 +118,29 @@ impl<'a> Job<'a> {
         let k_tiles = c.k.div_ceil(t.k_tile as u64);
         let shape = Shape { rows, tiles_m, tiles_n, k_tiles, chunk, chunks: c.entries().div_ceil(chunk.max(1)) };
         let sizes = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
-        let needed = shared + per_entry * shape.chunk;
+        let (needed, copied) = (shared + per_entry * shape.chunk, shared + copied * shape.chunk);
         let copies = [(&inputs[0], &c.a), (&inputs[1], &c.b)].map(|(x, source)| x.copied(c).then(|| x.copy_of(source)));
-        Ok(Job { number, tiles, c, spec, inputs, copies, shape, split, by_workspace, needed, reductions: Vec::new(), sizes })
+        Ok(Job {
+            number,
+            tiles,
+            c,
+            spec,
+            inputs,
+            copies,
+            shape,
+            split,
+            by_workspace,
+            needed,
+            copied,
+            reductions: Vec::new(),
+            sizes,
+        })
+    }
+
+    /// Whether the split tail is in the launch of its whole tiles, with which it shares copies of operands.
+    pub fn follows(&self, lead: &Job, room: u64) -> bool {
+        let together = self.number == lead.number && !lead.spec.style.straight;
+        together && !lead.chunked() && !self.chunked() && lead.needed + self.needed - self.copied <= room
     }
 
     pub fn chunked(&self) -> bool {

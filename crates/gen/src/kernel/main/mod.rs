@@ -57,7 +57,13 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> BoundKernel {
         b.zero_words();
     }
     for job in jobs {
-        b.doc(format!("C[g,m,n] = {}   {}", job.c.formula(), job.c.sizes()));
+        b.doc(match job.shape.rows.first {
+            0 => format!("C[g,m,n] = {}   {}", job.c.formula(), job.c.sizes()),
+            row => format!(
+                "from row {row} on: {} splits of k, whose partial sums the next kernel adds",
+                job.spec.tiling.split_k.ways
+            ),
+        });
     }
     if jobs.iter().any(|job| job.c.factors()[0] == Operand::B) {
         b.doc("The product is transposed (SWP1): A, m and smem_a are the caller's B, n and tiles of B. Arguments have the caller's names.");
@@ -233,6 +239,7 @@ impl Main<'_> {
         let mut group = None;
         for part in &self.parts {
             let tiles = &part.operands.tiles;
+            part.announce_tail(b);
             let first = *group.get_or_insert_with(|| self.first_work(b, tiles));
             let kept = if part.spec.epilogue.carry { self.epilogue(b, part, None).carried_identities(b) } else { Vec::new() };
             let work = tiles.each(b, first, None, |b, at, range| {
@@ -338,6 +345,7 @@ impl Main<'_> {
                 let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
                 let issue = copies.as_ref().map(|copies| copies.issue).or(issue);
                 progress = Some(Progress { issue, read: None, released: None, group });
+                part.announce_tail(b);
                 part.operands.tiles.each(b, group, None, |b, at, range| {
                     let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
                     part.k_loop(b, range, tile.as_ref(), None, &[], None);
@@ -384,12 +392,14 @@ impl Main<'_> {
             if part.spec.epilogue.carry {
                 epilogue.kept = epilogue.carried_identities(b);
             }
-            if progress.is_some() && part.spec.epilogue.exit.staged() {
-                // Other lanes may still read the staging buffer of the part before.
+            let exit = &part.spec.epilogue.exit;
+            if progress.is_some() && exit.staged() && exit.bulk().is_none() {
+                // Other lanes may still read the staging buffer of the part before. Each bulk store begins with a barrier.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
             }
             let staged = epilogue.staged(b);
             let counters = [Some(consumer.read), consumer.released];
+            part.announce_tail(b);
             let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: part.operands.tiles });
             let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
             let work = part.operands.tiles.each(b, group, passing, |b, at, range| {
@@ -499,6 +509,13 @@ impl Main<'_> {
 }
 
 impl Part<'_> {
+    /// A comment where the last rows of tiles begin, if they are split.
+    fn announce_tail(&self, b: &mut Builder) {
+        if self.operands.tiles.shape.rows.first > 0 {
+            b.comment("the last rows of tiles, split along k");
+        }
+    }
+
     /// The reductions of operands that go with the main loop of a tile.
     fn operand_loops<'p>(&'p self, b: &mut Builder, epilogue: &'p Epilogue<'p>, work: TileWork<'p>) -> Vec<OperandLoop<'p>> {
         let shared = &self.operands.shared;

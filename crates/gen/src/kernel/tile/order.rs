@@ -5,8 +5,8 @@ use super::cluster::ClusterPlace;
 use super::position::TileWalk;
 use crate::kernel::error::GenerateError;
 use crate::kernel::generate::{Job, Tiles, inputs};
-use crate::kernel::input::{Input, Ints};
-use crate::plan::{Derived, KernelSpec, WORKSPACE_ALIGN, partials_bytes};
+use crate::kernel::input::Ints;
+use crate::plan::{Derived, WORKSPACE_ALIGN, partials_bytes};
 use tilewright_ir::{Builder, ExprId, Scalar};
 
 /// A piece of work: a tile of C, or a split of its sum over k.
@@ -42,76 +42,63 @@ pub struct Work {
 pub fn works(derived: &Derived, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
     let inputs = inputs(derived);
     let tail = derived.of_tail(&derived.c);
-    let whole = Some((&derived.spec, Tiles::Whole));
+    let reduced = partials_bytes(&derived.spec, &derived.c, WORKSPACE_ALIGN.into());
+    let job = |spec, tiles| Job::new(&derived.c, spec, tiles, 0, &inputs, [workspace, reduced]);
+    let lead = job(&derived.spec, Tiles::Whole)?;
     let mut works = Vec::new();
-    let mut before = 0;
-    for (spec, tiles) in whole.into_iter().chain(tail.as_ref().map(|tail| (tail, Tiles::Tail))) {
-        let part = Part { derived, spec, tiles, inputs: &inputs, workspace };
-        before += part.add_works(before, most, &mut works)?;
+    let before = add_works(&lead, 0, most, &mut works);
+    if let Some(tail) = &tail {
+        let tail = job(tail, Tiles::Tail)?;
+        let before = if tail.follows(&lead, workspace) { before } else { 0 };
+        add_works(&tail, before, most, &mut works);
     }
     Ok(works)
 }
 
-/// The tiles of one plan of a launch.
-struct Part<'a> {
-    derived: &'a Derived<'a>,
-    spec: &'a KernelSpec,
-    tiles: Tiles,
-    inputs: &'a [Input; 2],
-    workspace: u64,
-}
-
-impl Part<'_> {
-    /// Adds the part's pieces of work, after so many of the parts before it, and returns their number.
-    fn add_works(&self, before: u64, most: u64, works: &mut Vec<Work>) -> Result<u64, GenerateError> {
-        let &Part { derived, spec, tiles, inputs, workspace } = self;
-        let (c, t) = (&*derived.c, &spec.tiling);
-        let reduced = partials_bytes(&derived.spec, c, WORKSPACE_ALIGN.into());
-        let job = Job::new(c, spec, tiles, 0, inputs, [workspace, reduced])?;
-        let shape = &job.shape;
-        let ints = Ints { coord: Scalar::I64, offset: Scalar::I64 };
-        let walk = TileWalk {
-            c,
-            tiling: t,
-            inputs: [&inputs[0], &inputs[1]],
-            shape,
-            ints,
-            g_first: None,
-            sizes: [None; 2],
-            groups: None,
-            terms: None,
-            work: None,
-            place: None,
-            before: 0,
-            more: false,
-        };
-        let own = u64::from(t.split_k.ways) * shape.tiles_m * shape.tiles_n * shape.chunk;
-        let groups = if t.persistent == 0 { own } else { (before + own).min(u64::from(t.persistent)) }.max(1);
-        let (size, stay) = (u64::from(t.cluster.size().max(1)), walk.stay().unsigned_abs());
-        let b = &mut Builder::new("", 1);
-        for piece in 0..own.min(most.saturating_sub(before)) {
-            let (round, group) = ((before + piece) / groups, (before + piece) % groups);
-            let id = b.int(group as i64, Scalar::I32);
-            let place = ClusterPlace::of(b, t, id);
-            let work = b.int((group / size + round * stay) as i64 - (before / size) as i64, Scalar::I32);
-            let walk = TileWalk { place, ..walk };
-            let at = walk.position(b, work);
-            let k = walk.k_range(b, &at);
-            let start = [at.m_start, at.n_start].map(|start| start.value(b));
-            let number = |e: ExprId| b.kernel().as_int(e).unwrap_or(0);
-            works.push(Work {
-                group,
-                round,
-                team: round % u64::from(spec.teams().max(1)),
-                tile: [at.tile_m, at.tile_n].map(|e| number(e).unsigned_abs()),
-                start: start.map(|e| number(e).unsigned_abs()),
-                g: number(at.g_local).unsigned_abs(),
-                split: number(at.split).unsigned_abs(),
-                k_begin: number(k.begin),
-                k_tiles: number(k.tiles).unsigned_abs(),
-                k_step: k.step,
-            });
-        }
-        Ok(own)
+/// Adds the pieces of work of a part, after so many of the part before it in the launch, and returns their number.
+fn add_works(job: &Job, before: u64, most: u64, works: &mut Vec<Work>) -> u64 {
+    let (spec, shape, t) = (job.spec, &job.shape, &job.spec.tiling);
+    let walk = TileWalk {
+        c: job.c,
+        tiling: t,
+        inputs: [&job.inputs[0], &job.inputs[1]],
+        shape,
+        ints: Ints { coord: Scalar::I64, offset: Scalar::I64 },
+        g_first: None,
+        sizes: [None; 2],
+        groups: None,
+        terms: None,
+        work: None,
+        place: None,
+        before: 0,
+        more: false,
+    };
+    let own = u64::from(t.split_k.ways) * shape.tiles_m * shape.tiles_n * shape.chunk;
+    let groups = if t.persistent == 0 { own } else { (before + own).min(u64::from(t.persistent)) }.max(1);
+    let (size, stay) = (u64::from(t.cluster.size().max(1)), walk.stay().unsigned_abs());
+    let b = &mut Builder::new("", 1);
+    for piece in 0..own.min(most.saturating_sub(before)) {
+        let (round, group) = ((before + piece) / groups, (before + piece) % groups);
+        let id = b.int(group as i64, Scalar::I32);
+        let place = ClusterPlace::of(b, t, id);
+        let work = b.int((group / size + round * stay) as i64 - (before / size) as i64, Scalar::I32);
+        let walk = TileWalk { place, ..walk };
+        let at = walk.position(b, work);
+        let k = walk.k_range(b, &at);
+        let start = [at.m_start, at.n_start].map(|start| start.value(b));
+        let number = |e: ExprId| b.kernel().as_int(e).unwrap_or(0);
+        works.push(Work {
+            group,
+            round,
+            team: round % u64::from(spec.teams().max(1)),
+            tile: [at.tile_m, at.tile_n].map(|e| number(e).unsigned_abs()),
+            start: start.map(|e| number(e).unsigned_abs()),
+            g: number(at.g_local).unsigned_abs(),
+            split: number(at.split).unsigned_abs(),
+            k_begin: number(k.begin),
+            k_tiles: number(k.tiles).unsigned_abs(),
+            k_step: k.step,
+        });
     }
+    own
 }

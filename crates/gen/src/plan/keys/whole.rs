@@ -362,13 +362,13 @@ rows! {
     }
     Tsp tail_splits {
         name: "TSP",
-        meaning: "Splits of k of the last tiles (stream-k with a data-parallel part): rows of tiles beyond the last full round of PST work-groups.",
+        meaning: "Splits of k of the last tiles (stream-k): rows of tiles beyond the last full round of PST work-groups.",
         system: System::Cutlass,
         legal: Legal::Range(1, 16),
         default: 1,
-        cost: "Workspace for the partial sums, and a second kernel. Pays where the last round has few tiles. Not with ICE, PNG1, ACP3, reductions, gates, run-time extents.",
+        cost: "Workspace for partial sums, a second kernel. Pays where the last round has few tiles. No effect with ICE or PNG1. Not with ACP3, reductions, gates, run-time extents.",
         read: |s| s.keys.persistent != 0 && s.keys.splits == 1 && s.keys.ping_pong == 0,
-        further: &[(1, &[2, 4, 8]), (2, &[1, 3, 4]), (3, &[2, 4]), (4, &[1, 2, 6, 8]), (6, &[4, 8]), (8, &[1, 4, 6])],
+        near: &[(1, &[2, 4, 8]), (2, &[1, 3, 4]), (3, &[2, 4]), (4, &[1, 2, 6, 8]), (6, &[4, 8]), (8, &[1, 4, 6])],
     }
     Png ping_pong {
         name: "PNG",

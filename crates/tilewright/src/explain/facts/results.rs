@@ -13,7 +13,10 @@ impl Subject<'_> {
         let groups = self.works.iter().map(|w| w.group + 1).max().unwrap_or(0);
         if t.persistent > 0 {
             let parts = if t.split_k.ways > 1 { "pieces" } else { "tiles" };
-            out.push(format!("{groups} persistent work-groups: number i computes {parts} i, i + {groups}, ... of this order"));
+            let tail = if t.tail.is_some() { ", then splits of the last rows of tiles in turn" } else { "" };
+            out.push(format!(
+                "{groups} persistent work-groups: number i computes {parts} i, i + {groups}, ... of this order{tail}"
+            ));
         }
         if t.cluster.size() > 1 {
             let splits = if t.cluster.splits > 1 { format!(" x {} splits of k", t.cluster.splits) } else { String::new() };
