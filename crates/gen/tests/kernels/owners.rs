@@ -141,6 +141,7 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
     let plain = plan.but(|keys| {
         keys.staged = 0;
         keys.splits = 1;
+        keys.tail_splits = 1;
     });
     let Some(plain) = space.repair(&plain).filter(|p| (p.staged, p.splits) == (0, 1)) else {
         return false;
