@@ -104,7 +104,8 @@ pub struct SplitK {
 /// # let target = Target::by_arch("sm_90a").expect("a known architecture");
 /// let space = Space::new(&Gemm::new(Scalar::F16, 5000, 5000, 5000).build()?.into(), &target)?;
 /// let text = "wgmma 128x256x64 on 2x1, tma+tma, 3 stages, 4 producers, persistent=132, tail-splits=6";
-/// let derived = space.resolve(&Plan::parse(text)?)?.spec;
+/// let plan = Plan::parse(text)?;
+/// let derived = space.resolve(&plan)?.spec;
 /// // 40 x 20 tiles: six rounds have 792 of 800. The last row of 20 is split.
 /// let tail = derived.tiling.tail.expect("a split tail");
 /// assert_eq!((tail.first, tail.splits), (39, 6));
@@ -129,7 +130,8 @@ pub struct Tail {
 /// # let target = Target::by_arch("sm_90a").expect("a known architecture");
 /// let space = Space::new(&Gemm::new(Scalar::F16, 5000, 5000, 5000).build()?.into(), &target)?;
 /// let text = "wgmma 128x256x64 on 2x1, tma+tma, 3 stages, 4 producers, persistent=132, tail-splits=6";
-/// let derived = space.resolve(&Plan::parse(text)?)?.spec;
+/// let plan = Plan::parse(text)?;
+/// let derived = space.resolve(&plan)?.spec;
 /// // 39 rows of tiles are whole.
 /// let split = derived.split_rows(&derived.c);
 /// assert_eq!((split.rows, split.splits), (5000 - 39 * 128, 6));
