@@ -186,12 +186,12 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
 /// How partial sums of a tail's rows leave: in bulk where the whole tiles do and their staging buffers suit, else from registers.
 pub(super) fn tail_exit(c: &Contraction, spec: &KernelSpec, split: SplitRows) -> Exit {
     let t = &spec.tiling;
-    let sums = partials(c, c.g * u64::from(split.splits), split.rows);
+    let stored = partials(c, c.g * u64::from(split.splits), split.rows);
     let same_buffers = |tile: &StoreTile| {
         let whole = spec.epilogue.exit.bulk().map(StoreTile::staging_bytes);
         whole == Some(tile.staging_bytes())
     };
-    if let Some(tile) = store_tile(&sums, t.b.micro).ok().filter(same_buffers) {
+    if let Some(tile) = store_tile(&stored, t.b.micro).ok().filter(same_buffers) {
         return Exit::Bulk { width: 1, tile };
     }
     // Neighbours that a thread holds.

@@ -455,8 +455,8 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * STREAMED);
     // Each split of the last tiles stores partial sums, where a share of the tile's time has its share of `out`.
     let splits = spec.of_tail(c).map_or(0.0, |tail| {
-        let sums = storing(c, &tail, target, barrier) + ramp;
-        busiest.splits * (sums - busiest.share * (out + ramp)) * overlap
+        let each = storing(c, &tail, target, barrier) + ramp;
+        busiest.splits * (each - busiest.share * (out + ramp)) * overlap
     });
     let main_us = soft_max(&[(group * per_unit + splits + last) / clock, dram_us]) * trust(spec);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
