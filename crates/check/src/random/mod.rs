@@ -234,7 +234,8 @@ fn of_unit(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, family: &Family
 pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     // Short sums and small results have no tail to split.
-    for tried in 0..if recipe.tails { 64 * TRIES } else { TRIES } {
+    let tries = if recipe.tails { 64 * TRIES } else { TRIES };
+    for tried in 0..tries {
         let family = unit(&mut rng, recipe, target);
         let recipe = &Recipe { units: family.reads == Reads::Panels, ..*recipe };
         let Ok(mut drawn) = problem::draw(&mut rng, recipe, target) else { continue };

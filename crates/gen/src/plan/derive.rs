@@ -101,11 +101,11 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
     };
     let (m, n) = (c.varies(Extent::M), c.varies(Extent::N));
     let entries_run_time = c.varies(Extent::G);
-    let ((a, of_a), (b, of_b)) = ((Side::A, &c.a), (Side::B, &c.b));
+    let (a, b) = (Side::A, Side::B);
     let a =
-        OperandFrame { side: a, tensor: of_a, extent: c.m, run_time: m, entries_run_time, owners: along_m, shares: cluster.n };
+        OperandFrame { side: a, tensor: &c.a, extent: c.m, run_time: m, entries_run_time, owners: along_m, shares: cluster.n };
     let b =
-        OperandFrame { side: b, tensor: of_b, extent: c.n, run_time: n, entries_run_time, owners: along_n, shares: cluster.m };
+        OperandFrame { side: b, tensor: &c.b, extent: c.n, run_time: n, entries_run_time, owners: along_n, shares: cluster.m };
     let [a, b] = match c.source {
         ResultSource::OwnOperands(_) => own_operands::derive(plan, c, [&a, &b])?,
         ResultSource::Elements(_) => operand::derive_both(plan, &a, &b, &frame(false))?,

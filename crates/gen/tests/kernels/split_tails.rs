@@ -50,7 +50,7 @@ fn products_with_split_tails_are_right() {
     }
 }
 
-/// The second kernel has the epilogue of the split rows: bias, activation, residual and scale.
+/// The second kernel has the epilogue of the split rows: bias, activation and residual.
 #[test]
 fn split_tails_have_the_whole_epilogue() {
     for (i, (device, plan)) in PLANS.iter().enumerate().step_by(3) {
@@ -109,7 +109,7 @@ fn only_rows_beyond_the_last_full_round_are_split() {
     assert!(whole.iter().all(|work| work.k_tiles == 79) && split.iter().all(|work| work.k_tiles < 21));
     // Partial sums leave in bulk, as whole tiles do.
     assert!(matches!(spec.of_tail(&spec.c).unwrap().epilogue.exit, Exit::Bulk { .. }));
-    // The work-groups go on in turn: none has two pieces more than another.
+    // No work-group has two pieces more than another.
     let of = |group| all.iter().filter(|work| work.group == group).count();
     let counts: Vec<usize> = (0..132).map(of).collect();
     assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");

@@ -29,7 +29,7 @@ impl Busiest {
     }
 }
 
-/// The busiest of `stay` persistent work-groups. They take `whole` tiles in turn and then the splits of `tail` tiles.
+/// The busiest of `stay` persistent work-groups. They take `whole` tiles and then the splits of `tail` tiles.
 pub(super) fn busiest(whole: f64, tail: f64, splits: u32, stay: f64) -> Busiest {
     let splits = f64::from(splits.max(1));
     let of = |group: f64| {

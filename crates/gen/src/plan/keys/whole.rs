@@ -324,7 +324,7 @@ rows! {
         meaning: "Form of a convolution as a matrix product. BIM0: samples are batch entries. BIM1: samples are merged into m. BIM2: groups form block-diagonal products too. BIM3: each tap's channels are padded to 128 bytes; in NCHW transposed copies, or padded planes for filter gradients of one tap. BIM4: groups of a depthwise convolution are columns. Gated products: runs of 1, 8, 32, 64 or 128 columns of each half.",
         system: System::Sofie,
         legal: Legal::Range(0, 4),
-        cost: "BIM2 and BIM3 multiply zeros; in BIM2 infinities cross groups within a block. BIM4 loads to registers, without shared memory.",
+        cost: "BIM2 and BIM3 multiply zeros, and infinities may cross groups. BIM4 loads to registers, without shared memory.",
         kinds: PRODUCT | OWN_LOADS,
         near: &[(0, &[1, 2, 3, 4]), (1, &[0, 2, 3, 4]), (2, &[0, 1, 3, 4]), (3, &[0, 1, 2, 4]), (4, &[0, 1, 2, 3])],
         moves: Moves::Forms,

@@ -13,7 +13,7 @@ impl Subject<'_> {
         let groups = self.works.iter().map(|w| w.group + 1).max().unwrap_or(0);
         if t.persistent > 0 {
             let parts = if t.split_k.ways > 1 { "pieces" } else { "tiles" };
-            let tail = if t.tail.is_some() { ", then splits of the last rows of tiles in turn" } else { "" };
+            let tail = if t.tail.is_some() { ", then splits of the last rows of tiles" } else { "" };
             out.push(format!(
                 "{groups} persistent work-groups: number i computes {parts} i, i + {groups}, ... of this order{tail}"
             ));
