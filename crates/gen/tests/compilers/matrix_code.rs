@@ -349,6 +349,24 @@ fn wave_instructions_of_tf32() {
     }
 }
 
+/// Doubles by single reads of swizzled panels: constants of the load instructions lead to most of them, and nothing is spilled.
+#[test]
+fn doubles_from_panels() {
+    let plan = "A_MIC4_ACP2__B_MIC4_ACP2__C_UNI1_UNR16_MAC128_SKW10_PFG2_BUF3_FRA1_CVW2";
+    for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
+        let gemm = Gemm::new(Scalar::F64, 2048, 2048, 2048).order(Order::Row).trans(a, b);
+        let kernel = main_kernel(&gemm.build().unwrap().into(), plan, ARCH);
+        let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return };
+        let usage = seen.usage;
+        assert_eq!((usage.spill_bytes, usage.private_bytes), (0, 0), "{plan}: {usage:?}");
+        let main = seen.main_loop().unwrap_or_else(|| panic!("{plan}: no main loop"));
+        eprintln!("{plan}: {} registers, main loop {:?}, {} of integers", usage.registers, main.counts, main.integer);
+        // An address for each of 48 reads would be at least as many.
+        let reads = main.count(Class::SharedRead);
+        assert!(reads == 48 && main.integer < 2 * reads, "{plan}: {} of integers", main.integer);
+    }
+}
+
 /// Two reductions of two values each beside as many sums as a thread has registers for, of tiles that overhang: logits of a language model.
 #[test]
 fn reductions_spill_nothing() {

@@ -1,5 +1,5 @@
 //! Doubles on matrix units (mma.sync: m16n8k8 and m16n8k16, or m8n8k4 before sm_90; MFMA: 16x16x4): every way of loading and storing on the emulator with all checks, and what the
-//! assembler makes of it.
+//! assembler makes of it. TF32 of swizzled panels, which lanes read in the same way.
 
 use crate::missing;
 use crate::support;
@@ -11,7 +11,7 @@ use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_gen::space::Space;
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::{Gemm, GemmBuilder, Order, Problem};
+use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
 
 const PLANS: [&str; 8] = [
     "A_MIC1_PAD1__B_MIC2_PAD1__C_UNI1_MAC64_UNR16_EDG1",
@@ -25,13 +25,25 @@ const PLANS: [&str; 8] = [
 ];
 
 /// From the swizzled panels that TMA writes.
-const BULK_PLANS: [&str; 6] = [
+const BULK_PLANS: [&str; 9] = [
     "A_MIC1_ACP2__B_MIC2_ACP2__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1",
     "A_MIC2_ACP2__B_MIC2_ACP2__C_UNI1_MAC128_UNR32_PFG2_BUF3_FRA1_LWV1_EDG1",
     "A_MIC1_ACP2__B_MIC4_ACP2__C_UNI1_MAC64_UNR48_PFG1_BUF2_LWV1_EDG1_UKL1",
     "A_MIC1_ACP2__B_MIC2_ACP2__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1_KIN1",
     "A_MIC2_ACP2__B_MIC2_ACP2__C_UNI1_MAC128_UNR32_PFG2_BUF3_FRA1_LWV1_EDG1_KIN1",
     "A_MIC1_ACP2__B_MIC4_ACP2__C_UNI1_MAC64_UNR48_PFG1_BUF2_LWV1_EDG1_UKL1_KIN1",
+    "A_MIC3_ACP2__B_MIC3_ACP2__C_UNI1_MAC64_SKW11_UNR32_PFG1_BUF2_LWV1_EDG1_FRA1",
+    "A_MIC1_ACP2__B_MIC8_ACP2__C_UNI1_MAC128_SKW11_UNR16_PFG2_BUF3_EDG1",
+    "A_MIC2_ACP2__B_MIC1_ACP2__C_UNI1_MAC128_UNR32_PFG1_BUF2_EDG1_SWP1",
+];
+
+/// TF32 of panels: 8 to 64 columns, also those whose numbers carry within a panel.
+const TF32_PLANS: [&str; 5] = [
+    "A_MIC2_ACP2__B_MIC1_ACP2__C_UNI1_MAC128_SKW11_UNR32_PFG1_BUF2_EDG1",
+    "A_MIC2_ACP2__B_MIC2_ACP2__C_UNI1_MAC64_SKW11_UNR64_PFG1_BUF2_EDG1_FRA1",
+    "A_MIC2_ACP2__B_MIC3_ACP2__C_UNI1_MAC128_SKW11_UNR32_PFG1_BUF2_LWV1_EDG1_UKL1",
+    "A_MIC2_ACP2__B_MIC4_ACP2__C_UNI1_MAC128_SKW11_UNR32_PFG2_BUF3_EDG1_SWP1",
+    "A_MIC2_ACP2__B_MIC8_ACP2__C_UNI1_MAC128_SKW11_UNR32_PFG2_BUF3_EDG1_UKL1_FRA1",
 ];
 
 /// By MFMA.
@@ -61,6 +73,16 @@ fn doubles_multiply_right_from_swizzled_panels() {
     for (i, plan) in BULK_PLANS.iter().enumerate() {
         for (a, b) in [(false, false), (false, true), (true, false)] {
             verify("emu:sm_90a", Gemm::new(Scalar::F64, 70, 54, 66).order(Order::Row).trans(a, b), plan, i as u64);
+        }
+    }
+}
+
+#[test]
+fn tf32_multiplies_right_from_swizzled_panels() {
+    for (i, plan) in TF32_PLANS.iter().enumerate() {
+        for (a, b) in [(false, false), (false, true), (true, false)] {
+            let gemm = Gemm::new(Scalar::F32, 72, 56, 68).order(Order::Row).trans(a, b).math(Math::Tf32);
+            verify("emu:sm_90a", gemm, plan, i as u64);
         }
     }
 }

@@ -182,6 +182,28 @@ impl SharedTile {
         };
         (zero, (0..count).map(|i| place(b, i)).collect())
     }
+
+    /// Where the blocks of 8 rows of a panelled tile are, seen from the first block. The first of the `rows` rows is a multiple of `rows`.
+    /// `None` without panels, and where a row's number would carry within its panel.
+    pub fn apart(&self, rows: u32) -> Option<Vec<Apart>> {
+        let wide = match self.along {
+            Along::K => 1,
+            Along::Row => self.panels.as_ref()?.row,
+        };
+        let carries = !rows.is_multiple_of(wide) && !wide.is_multiple_of(rows);
+        let at = |row: u32| Apart { bits: row % wide, elements: self.position(row - row % wide, 0) as u32 };
+        (self.panels.is_some() && !carries).then(|| (0..rows).step_by(8).map(at).collect())
+    }
+}
+
+/// The place of a block of rows in panels, seen from the first block: bits of the position that differ, and elements to add.
+///
+/// The bits of a distance along k are below all of the elements. So they are xor-ed in first, and the elements become a constant of the load
+/// instruction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Apart {
+    pub bits: u32,
+    pub elements: u32,
 }
 
 /// A form of one coordinate.

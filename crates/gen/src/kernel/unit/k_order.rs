@@ -10,7 +10,7 @@
 //! The swizzle xors the number of a 16-byte chunk with the number of its line in a pattern of 8. So in any order that is linear
 //! over bits the distance between two elements is one xor. The bits are chosen such that no access conflicts in either direction.
 
-use crate::kernel::tile::shared::SharedTile;
+use crate::kernel::tile::shared::{Apart, SharedTile};
 use tilewright_ir::{BinaryOp, Builder, ExprId, Scalar};
 
 /// The k of an element: the xor of what each bit of the instruction's own k stands for, within a period.
@@ -56,24 +56,34 @@ impl KOrder {
         b.binary(BinaryOp::Xor, low, high)
     }
 
-    /// From the position of a lane's first element to the one `own` (of the instruction) and `step` steps of `depth` further along k.
-    pub fn further(self, b: &mut Builder, shared: &SharedTile, lane: ExprId, step: ExprId, depth: u32, own: u32) -> ExprId {
+    /// From the position of a lane's first element to the one `own` (of the instruction) and `step` steps of `depth` further along k, in a block of
+    /// rows.
+    pub fn further(self, b: &mut Builder, shared: &SharedTile, from: LanePlace, step: ExprId, depth: u32, own: u32) -> ExprId {
+        let LanePlace { lane, block: Apart { bits, elements } } = from;
         let stride = shared.strides().1;
         if shared.panels.is_none() {
             return b.value(lane + (own * stride + step * (depth * stride)));
         }
-        let constant = b.int(shared.position(0, self.k(own % self.period)).into(), Scalar::I32);
-        let mut at = b.binary(BinaryOp::Xor, lane, constant);
+        let differ = shared.position(0, self.k(own % self.period)) as u32 ^ bits;
+        let mut distance = b.int(differ.into(), Scalar::I32);
         let per_period = (self.period / depth).max(1);
         for bit in 0..per_period.trailing_zeros() {
             let digit = b.value(step / (1 << bit) % 2);
-            let distance = shared.position(0, self.k(depth << bit));
-            let distance = b.value(digit * distance);
-            at = b.binary(BinaryOp::Xor, at, distance);
+            let of_digit = b.value(digit * shared.position(0, self.k(depth << bit)));
+            distance = b.binary(BinaryOp::Xor, distance, of_digit);
         }
+        let at = b.binary(BinaryOp::Xor, lane, distance);
         let periods = b.value(step / per_period * (depth / self.period).max(1) + own / self.period);
-        shared.steps(b, at, periods, self.period)
+        let at = shared.steps(b, at, periods, self.period);
+        b.value(at + elements)
     }
+}
+
+/// Where a lane's first element is in the first block of rows, and the block in which it reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LanePlace {
+    pub lane: ExprId,
+    pub block: Apart,
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@
 //! bits without conversion, lanes convert the weights that they read. A lane reads one or more words of a row, neighbours along
 //! k, and reads the other operand in the same way.
 
-use super::k_order::KOrder;
+use super::k_order::{KOrder, LanePlace};
 use super::math::Steps;
 use super::scales::TileScales;
-use crate::kernel::tile::shared::SharedTile;
+use crate::kernel::tile::shared::{Apart, SharedTile};
 use crate::kernel::unit::{
     AccumulatorSet, KTile, LANES_OF_ROW, Promotion, Registers, clear, matrix_row, promote, promoted, slice, split, wave,
 };
@@ -34,6 +34,8 @@ struct Fragments {
     /// `ldmatrix` goes 16 rows further each time, and reads of single elements go 8.
     lane: ExprId,
     blocks: Vec<ExprId>,
+    /// In place of the distances, where lanes read single elements of panels.
+    apart: Option<Vec<Apart>>,
     /// Rows (A) or columns (B) of the wave.
     micro: u32,
     /// Which k its lanes read where these come one by one.
@@ -118,9 +120,25 @@ impl WaveUnit {
                 }
             };
             let start = starts.map(|starts| starts[i]);
-            let (at, blocks) = shared[i].blocks(b, start, place, micro.div_ceil(every), every);
+            let apart = if of.elements == 1 && run.is_none() { shared[i].apart(micro) } else { None };
+            let (at, blocks) = match &apart {
+                Some(_) => (shared[i].at(b, place[0], place[1]), Vec::new()),
+                None => shared[i].blocks(b, start, place, micro.div_ceil(every), every),
+            };
             let lane = b.bind(&format!("{name}_lane_at"), at);
-            Fragments { regs, len, shared: shared[i].clone(), lane, blocks, micro, order, run, factor: tensor.factor(), each }
+            Fragments {
+                regs,
+                len,
+                shared: shared[i].clone(),
+                lane,
+                blocks,
+                apart,
+                micro,
+                order,
+                run,
+                factor: tensor.factor(),
+                each,
+            }
         });
         let acc_count = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), acc_count);
@@ -145,9 +163,15 @@ impl WaveUnit {
             for block in 0..f.micro / side {
                 for register in 0..of.registers {
                     let (across, along) = (of.at(Axis::Row, 0, register, 0), of.at(Axis::K, 0, register, 0));
-                    let further = f.blocks.get(((side * block + across) / 8) as usize).copied().unwrap_or(f.lane);
-                    let lane = b.value(f.lane + further);
-                    let at = f.order.further(b, &f.shared, lane, k_step, self.step, depth * step + along);
+                    let rows = ((side * block + across) / 8) as usize;
+                    let place = match &f.apart {
+                        Some(apart) => LanePlace { lane: f.lane, block: apart.get(rows).copied().unwrap_or_default() },
+                        None => {
+                            let further = f.blocks.get(rows).copied().unwrap_or(f.lane);
+                            LanePlace { lane: b.value(f.lane + further), block: Apart::default() }
+                        }
+                    };
+                    let at = f.order.further(b, &f.shared, place, k_step, self.step, depth * step + along);
                     let at = b.value(from + at);
                     let value = b.load("element", Base::Shared(f.shared.array), at, 1, None);
                     let round = self.row.input == MatrixType::TF32 && self.parts.is_none();
