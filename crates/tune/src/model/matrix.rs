@@ -213,10 +213,13 @@ fn of_fragments(model: &Model, spec: &Derived, work: &Work, resident: f64) -> Mu
     };
     let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
     let read = read(0, &t.a, &c.a) + read(1, &t.b, &c.b);
+    let shared = owners * read / target.rates.shared_bytes;
+    // The only wave of a scheduler reads doubles or multiplies them.
+    let alone = t.instruction.is_some_and(|row| row.sum == Scalar::F64) && owners * resident <= f64::from(UNIT_PARTS);
     Multiplied {
         math: work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1),
-        shared: owners * read / target.rates.shared_bytes,
-        waits: turn / resident,
+        shared,
+        waits: turn / resident + if alone { shared } else { 0.0 },
     }
 }
 
@@ -281,7 +284,13 @@ fn resources(
             sum.shared += brought / target.rates.shared_bytes;
             if let Transport::Bulk(tile) = copy {
                 let sharers = if operand == Operand::A { t.cluster.n } else { t.cluster.m };
-                sum.copies += f64::from(tile.columns * tile.lines) * (COPY.0 / f64::from(sharers) + COPY.1);
+                let boxes = f64::from(tile.columns * tile.lines);
+                let started = boxes * COPY.0 / f64::from(sharers);
+                sum.copies += started + boxes * COPY.1;
+                if fragments(spec) && spec.schedule.roles.is_none() {
+                    // A wave that multiplies starts the copies.
+                    sum.besides += started / resident;
+                }
             }
         }
     }
@@ -322,7 +331,7 @@ fn by_hand(model: &Model, spec: &Derived, footprint: &Footprint, resident: f64) 
     }
     if !spec.schedule.writes_later() {
         // Registers that do not fit are written to memory and read back in each k-tile.
-        let held = target.limits.registers_per_unit / footprint.threads.max(1);
+        let held = target.limits.share(footprint.threads.div_ceil(t.wave_lanes.max(1)), t.wave_lanes.max(1));
         let spilled = f64::from(footprint.registers.saturating_sub(held.min(target.limits.registers_per_thread)));
         issue += 4.0 * spilled * owners;
     }
@@ -412,7 +421,9 @@ pub(super) fn main_kernel(model: &Model, spec: &Derived, footprint: &Footprint, 
     let usable = target.units_of_clusters(cluster.size(), footprint.groups_per_unit);
     let busiest = rounds(work, t, usable, f64::from(footprint.groups_per_unit.max(1)));
     let per_unit = busiest.tiles().max(1.0);
-    let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
+    // Persistent work-groups may be fewer than a unit holds.
+    let stay = if t.persistent > 0 { (f64::from(t.persistent) / usable).max(1.0) } else { f64::INFINITY };
+    let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit).min(stay);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);
     // What a cluster shares is read once for all of it.
