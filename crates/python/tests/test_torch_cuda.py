@@ -112,6 +112,58 @@ class OnCuda(unittest.TestCase):
         self.assertNotIn("first seen while", twt.report())
         self.assertRegex(twt.report(), "tilewright +mm")
 
+    def test_split_tails_on_streams(self):
+        """A plan whose last round of tiles is split along k: replayed from a graph, launched twice at once, and beside a kernel that spins. All results
+        are bitwise equal: the fix-up has a fixed order, and no work-group waits for another."""
+        a, b = self.random(1500, 2048), self.random(2048, 1536)
+        want = torch.empty(1500, 1536, device="cuda", dtype=torch.bfloat16)
+        context = tw.Context("cuda:0", records="")
+        operation = context.operation(_shapes.product_problem(a, b))
+        operation.set_plan(
+            "A_MIC1_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__B_MIC16_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__C_UNR64_GAL3_PUN1_ICE1_IWI0_SZT0_"
+            "MAD0_NAW16_UFO0_MAC256_SKW10_AFI1_MIA0_CST1_PFG4_BUF5_LWV1_UNI2_SWP1_PST132_TSP4"
+        )
+        kernels = operation.prepare((256, 256, 256))
+        self.assertIn("TSP4", kernels.plan)
+        self.assertGreater(kernels.workspace_bytes, 0)
+
+        def launched(c):
+            space = torch.empty(kernels.workspace_bytes, dtype=torch.uint8, device="cuda")
+            addresses = {"a": a.data_ptr(), "b": b.data_ptr(), "c": c.data_ptr(), "workspace": space.data_ptr()}
+            kernels.launch(addresses, stream=torch.cuda.current_stream().cuda_stream)
+            return c
+
+        def poisoned():
+            return torch.full_like(want, float("nan"))
+
+        launched(want)
+        close(want, a, b)
+        graph, replayed = torch.cuda.CUDAGraph(), poisoned()
+        with torch.cuda.graph(graph):
+            launched(replayed)
+        for _ in range(100):
+            replayed.fill_(float("nan"))
+            graph.replay()
+            self.assertTrue(torch.equal(replayed, want))
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        results = []
+        torch.cuda.synchronize()
+        for turn in range(100):
+            with torch.cuda.stream(streams[turn % 2]):
+                results.append(launched(poisoned()))
+        torch.cuda.synchronize()
+        self.assertTrue(all(torch.equal(c, want) for c in results))
+        ended = torch.cuda.Event()
+        with torch.cuda.stream(streams[2]):
+            torch.cuda._sleep(2_000_000_000)
+            ended.record()
+        with torch.cuda.stream(streams[0]):
+            beside = launched(poisoned())
+        streams[0].synchronize()
+        self.assertFalse(ended.query(), "the kernel that spins ended before the product")
+        self.assertTrue(torch.equal(beside, want))
+        torch.cuda.synchronize()
+
     def graph_of(self, run):
         """A captured step, after three on a side stream, with torch's strictest mode of capture."""
         aside = torch.cuda.Stream()
