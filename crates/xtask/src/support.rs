@@ -128,7 +128,17 @@ fn from_records(folder: &Path, ran: &mut AllRan) -> Result<(), String> {
 #[derive(Default)]
 struct Pairs {
     passed: u64,
+    wrong: u64,
     all: u64,
+}
+
+impl Pairs {
+    /// What a log neither calls passed nor wrong was not compiled in time.
+    fn text(&self, mix: &str) -> String {
+        let late = self.all.saturating_sub(self.passed + self.wrong);
+        let late = if late > 0 { format!(" ({late} not compiled)") } else { String::new() };
+        format!("{mix} {} of {}{late}", self.passed, self.all)
+    }
 }
 
 /// Runs of random pairs on one card.
@@ -145,11 +155,11 @@ fn from_logs(folder: &Path, ran: &mut AllRan) -> String {
     for text in files.iter().filter_map(|file| std::fs::read_to_string(file).ok()) {
         let Ok(log) = serde_json::from_str::<serde_json::Value>(&text) else { continue };
         let [device, mix, date] = ["device", "mix", "date"].map(|name| log[name].as_str().unwrap_or(""));
-        let [pairs, passed] = ["pairs", "passed"].map(|name| log[name].as_u64().unwrap_or(0));
+        let [pairs, passed, wrong] = ["pairs", "passed", "wrong"].map(|name| log[name].as_u64().unwrap_or(0));
         let card = card(device).unwrap_or(device);
         let runs = all.entry(card.into()).or_default();
         let of_mix = runs.mixes.entry(mix.into()).or_default();
-        (of_mix.passed, of_mix.all) = (of_mix.passed + passed, of_mix.all + pairs);
+        *of_mix = Pairs { passed: of_mix.passed + passed, wrong: of_mix.wrong + wrong, all: of_mix.all + pairs };
         runs.last = date.max(&runs.last).into();
         for cell in log["covered"].as_object().into_iter().flat_map(serde_json::Map::keys) {
             ran.entry(cell.clone()).or_default().verified.insert(card.into());
@@ -157,8 +167,7 @@ fn from_logs(folder: &Path, ran: &mut AllRan) -> String {
     }
     let mut out = String::new();
     for (card, Runs { mixes, last }) in all {
-        let mix = |(name, pairs): (&String, &Pairs)| format!("{name} {} of {}", pairs.passed, pairs.all);
-        let mixes: Vec<String> = mixes.iter().map(mix).collect();
+        let mixes: Vec<String> = mixes.iter().map(|(mix, pairs)| pairs.text(mix)).collect();
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(out, "| {card} | {} | {last} |", mixes.join(", "));
     }
@@ -310,7 +319,8 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
          ## Cards\n\n*Compiled* by CI: not tested.\n\n\
          | card | target | asynchronous copies | instructions | 8-bit matrix floats | state |\n|---|---|---|---|---|---|\n{}\n\
          ## Random pairs on devices\n\n`tilewright-bench verify-random --mix` draws plans and problems: *all* of every kind, *conv* convolutions, *formats* products and convolutions \
-         of every number format,\n*gated* gated products, *losses* products of linear cross-entropies. The H100 logs do not name the build, \
+         of every number format,\n*gated* gated products, *losses* products of linear cross-entropies, *reduce* reductions, *tails* split tails, \
+         *units* products by wgmma.\nA kernel that compiles for more than 60 s counts as not compiled. The H100 logs do not name the build, \
          because older builds wrote no fingerprint.\n\n| card | passed of each mix | last |\n|---|---|---|\n{logs}\n\
          Each wrong pair was fixed and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n",
         every_cell(),
