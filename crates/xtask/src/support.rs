@@ -130,46 +130,46 @@ struct Pairs {
     passed: u64,
     wrong: u64,
     all: u64,
+    last: String,
 }
 
 impl Pairs {
     /// What a log neither calls passed nor wrong was not compiled in time.
-    fn text(&self, mix: &str) -> String {
-        let late = self.all.saturating_sub(self.passed + self.wrong);
-        let late = if late > 0 { format!(" ({late} not compiled)") } else { String::new() };
-        format!("{mix} {} of {}{late}", self.passed, self.all)
+    fn late(&self) -> u64 {
+        self.all.saturating_sub(self.passed + self.wrong)
     }
-}
-
-/// Runs of random pairs on one card.
-#[derive(Default)]
-struct Runs {
-    mixes: BTreeMap<String, Pairs>,
-    last: String,
 }
 
 /// Rows of the logs of random pairs. A log that counts its cells adds them to what ran.
 fn from_logs(folder: &Path, ran: &mut AllRan) -> String {
     let files: BTreeSet<_> = std::fs::read_dir(folder).into_iter().flatten().filter_map(|f| Some(f.ok()?.path())).collect();
-    let mut all: BTreeMap<String, Runs> = BTreeMap::new();
+    let mut all: BTreeMap<String, BTreeMap<String, Pairs>> = BTreeMap::new();
     for text in files.iter().filter_map(|file| std::fs::read_to_string(file).ok()) {
         let Ok(log) = serde_json::from_str::<serde_json::Value>(&text) else { continue };
         let [device, mix, date] = ["device", "mix", "date"].map(|name| log[name].as_str().unwrap_or(""));
         let [pairs, passed, wrong] = ["pairs", "passed", "wrong"].map(|name| log[name].as_u64().unwrap_or(0));
         let card = card(device).unwrap_or(device);
-        let runs = all.entry(card.into()).or_default();
-        let of_mix = runs.mixes.entry(mix.into()).or_default();
-        *of_mix = Pairs { passed: of_mix.passed + passed, wrong: of_mix.wrong + wrong, all: of_mix.all + pairs };
-        runs.last = date.max(&runs.last).into();
+        let of_mix = all.entry(card.into()).or_default().entry(mix.into()).or_default();
+        let last = date.max(&of_mix.last).into();
+        *of_mix = Pairs { passed: of_mix.passed + passed, wrong: of_mix.wrong + wrong, all: of_mix.all + pairs, last };
         for cell in log["covered"].as_object().into_iter().flat_map(serde_json::Map::keys) {
             ran.entry(cell.clone()).or_default().verified.insert(card.into());
         }
     }
     let mut out = String::new();
-    for (card, Runs { mixes, last }) in all {
-        let mixes: Vec<String> = mixes.iter().map(|(mix, pairs)| pairs.text(mix)).collect();
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "| {card} | {} | {last} |", mixes.join(", "));
+    for (card, mixes) in all {
+        for (mix, pairs) in mixes {
+            // Writing to a String cannot fail, here and below.
+            let _ = writeln!(
+                out,
+                "| {card} | {mix} | {} | {} | {} | {} | {} |",
+                pairs.all,
+                pairs.passed,
+                pairs.wrong,
+                pairs.late(),
+                pairs.last
+            );
+        }
     }
     out
 }
@@ -321,7 +321,7 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
          ## Random pairs on devices\n\n`tilewright-bench verify-random --mix` draws plans and problems: *all* of every kind, *conv* convolutions, *formats* products and convolutions \
          of every number format,\n*gated* gated products, *losses* products of linear cross-entropies, *reduce* reductions, *tails* split tails, \
          *units* products by wgmma.\nA kernel that compiles for more than 60 s counts as not compiled. The H100 logs do not name the build, \
-         because older builds wrote no fingerprint.\n\n| card | passed of each mix | last |\n|---|---|---|\n{logs}\n\
+         because older builds wrote no fingerprint.\n\n| card | mix | pairs | passed | wrong | not compiled | last |\n|---|---|---:|---:|---:|---:|---|\n{logs}\n\
          Each wrong pair was fixed and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n",
         every_cell(),
         cells_that_ran(&ran),
