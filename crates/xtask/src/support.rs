@@ -174,12 +174,11 @@ fn from_logs(folder: &Path, ran: &mut AllRan) -> String {
     out
 }
 
-/// An instruction, the cards that ran it, and the types or kinds that a row names.
+/// A card, an instruction that it ran, and the types or kinds that a row names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
+    card: String,
     instruction: usize,
-    measured: BTreeSet<String>,
-    verified: BTreeSet<String>,
     named: Vec<usize>,
 }
 
@@ -192,10 +191,16 @@ fn kinds(positions: &[usize]) -> String {
     words.join(", ")
 }
 
-/// Types in words. Neighbours of a complex type with other accuracies name these alone: `complex64tf32/tf32x3`.
+/// Types in words. All four 8-bit floats have one. Neighbours of a complex type with other accuracies name these alone: `complex64tf32/tf32x3`.
 fn named(types: &[&str]) -> String {
     fn mode(name: &str) -> Option<&str> {
         name.strip_prefix("complex64").filter(|mode| !mode.is_empty())
+    }
+    let floats = ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"];
+    if let Some(at) = types.windows(floats.len()).position(|four| *four == floats) {
+        let mut shorter = types.to_vec();
+        shorter.splice(at..at + floats.len(), ["8-bit floats"]);
+        return named(&shorter);
     }
     let mut out = String::new();
     for (i, name) in types.iter().enumerate() {
@@ -211,7 +216,7 @@ fn named(types: &[&str]) -> String {
 fn position(cell: &Cell) -> Row {
     let instruction = INSTRUCTIONS.iter().position(|known| known.name == cell.instruction).unwrap_or_default();
     let named = KINDS.iter().position(|known| *known == cell.kind).into_iter().collect();
-    Row { instruction, named, measured: BTreeSet::new(), verified: BTreeSet::new() }
+    Row { card: String::new(), instruction, named }
 }
 
 /// Rows of all cells. Types of the same kinds of problems share a row.
@@ -233,26 +238,32 @@ fn every_cell() -> String {
     rows.into_iter().map(row).collect()
 }
 
-/// Rows of the cells that ran on a device. Types that ran on the same cards share a row, and so do kinds of problems with the same types.
+/// Types with a published time, and types whose results were verified alone.
+#[derive(Default)]
+struct Types {
+    measured: Vec<&'static str>,
+    verified: Vec<&'static str>,
+}
+
+/// Rows of the cells that ran on a device: card, instruction, and kinds of problems with the same types.
 fn cells_that_ran(ran: &AllRan) -> String {
-    let joined = |cards: &BTreeSet<String>| match cards.is_empty() {
-        true => "-".to_string(),
-        false => cards.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
-    };
-    let mut by_kind: BTreeMap<Row, Vec<&str>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<Row, Types> = BTreeMap::new();
     for cell in Cell::all() {
         let Some(found) = ran.get(&cell.to_string()) else { continue };
-        let row = Row { measured: found.measured.clone(), verified: found.verified.clone(), ..position(&cell) };
-        by_kind.entry(row).or_default().push(cell.dtype);
+        for card in found.verified.union(&found.measured) {
+            let types = by_kind.entry(Row { card: card.clone(), ..position(&cell) }).or_default();
+            if found.measured.contains(card) { &mut types.measured } else { &mut types.verified }.push(cell.dtype);
+        }
     }
+    let or_none = |types: &[&str]| if types.is_empty() { "-".into() } else { named(types) };
     let mut rows: BTreeMap<(Row, String), Vec<usize>> = BTreeMap::new();
     for (row, types) in by_kind {
-        rows.entry((Row { named: Vec::new(), ..row.clone() }, named(&types))).or_default().extend(row.named);
+        let words = format!("{} | {}", or_none(&types.measured), or_none(&types.verified));
+        rows.entry((Row { named: Vec::new(), ..row.clone() }, words)).or_default().extend(row.named);
     }
     let mut out = String::new();
     for ((row, types), of) in rows {
-        let (name, verified, measured) = (INSTRUCTIONS[row.instruction].name, joined(&row.verified), joined(&row.measured));
-        let _ = writeln!(out, "| {name} | {} | {types} | {verified} | {measured} |", kinds(&of));
+        let _ = writeln!(out, "| {} | {} | {} | {types} |", row.card, INSTRUCTIONS[row.instruction].name, kinds(&of));
     }
     out
 }
@@ -314,14 +325,13 @@ pub fn page(benchmarks: &Path) -> Result<String, String> {
          - OpenCL kernels run in CI on CPUs through PoCL.\n\
          - macOS, Windows, WSL and ARM are not tested; Linux on x86-64 is.\n\n\
          ## Emulated and compiled\n\nIn CI the emulator verifies a kernel of each row and type. NVRTC or clang compiles one, for a target below.\n\n| instruction | problem | type |\n|---|---|---|\n{}\n\
-         ## Verified and measured\n\nKernels of published records, and of random pairs whose logs name types. Random pairs without type names, listed below, ran more combinations than this table shows.\n\n\
-         | instruction | problem | type | verified on | measured on |\n|---|---|---|---|---|\n{}\n\
+         ## Verified and measured\n\nKernels of published records, which have a time, and of random pairs whose logs name types. 8-bit floats are e4m3, e5m2, e4m3fnuz and e5m2fnuz.\n\n\
+         | card | instruction | problem | measured | verified, not measured |\n|---|---|---|---|---|\n{}\n\
          ## Cards\n\n*Compiled* by CI: not tested.\n\n\
          | card | target | asynchronous copies | instructions | 8-bit matrix floats | state |\n|---|---|---|---|---|---|\n{}\n\
          ## Random pairs on devices\n\n`tilewright-bench verify-random --mix` draws plans and problems: *all* of every kind, *conv* convolutions, *formats* products and convolutions \
          of every number format,\n*gated* gated products, *losses* products of linear cross-entropies, *reduce* reductions, *tails* split tails, \
-         *units* products by wgmma.\nA kernel that compiles for more than 60 s counts as not compiled. The H100 logs do not name the build, \
-         because older builds wrote no fingerprint.\n\n| card | mix | pairs | passed | wrong | not compiled | last |\n|---|---|---:|---:|---:|---:|---|\n{logs}\n\
+         *units* products by wgmma.\nA kernel that compiles for more than 60 s counts as not compiled.\n\n| card | mix | pairs | passed | wrong | not compiled | last |\n|---|---|---:|---:|---:|---:|---|\n{logs}\n\
          Each wrong pair was fixed and is now a test: `regressions` of `crates/gen/tests` and `known_errors` of `crates/tune/tests`.\n",
         every_cell(),
         cells_that_ran(&ran),
