@@ -13,11 +13,13 @@ use std::process::Command;
 
 const GUIDE: &str = include_str!("../../../../docs/guide/cluster.md");
 
-/// What the guide's table has in backticks for a launcher.
-fn quoted(launcher: &str, nth: usize) -> &'static str {
+/// What the guide's table has in backticks for a launcher, with the guide's command in the place of COMMAND.
+fn quoted(launcher: &str, nth: usize) -> String {
+    let command = GUIDE.lines().find(|line| line.starts_with("tilewright tune") && line.contains("--device all"));
     let row =
         GUIDE.lines().find(|line| line.starts_with(&format!("| {launcher}"))).unwrap_or_else(|| panic!("no row: {launcher}"));
-    row.split('`').nth(2 * nth + 1).unwrap_or_else(|| panic!("no line: {row}"))
+    let line = row.split('`').nth(2 * nth + 1).unwrap_or_else(|| panic!("no line: {row}"));
+    line.replace("COMMAND", command.expect("the command"))
 }
 
 /// Text of the guide with one part replaced, which must be there.
@@ -69,7 +71,7 @@ impl Cluster {
 pub fn slurm_starts_nodes_as_the_guide_says() {
     let Some(cluster) = Cluster::new() else { return };
     let Some(slurm) = slurm::Slurm::start() else { return };
-    let line = small(quoted("Slurm, one task per node", 0), "srun");
+    let line = small(&quoted("Slurm, one task per node", 0), "srun");
     let two = replaced(&line, "-N 8 --ntasks-per-node=1", "-N 1 --ntasks-per-node=2");
     cluster.run(slurm.command("sh"), &two);
     cluster.tuned("srun", 2);
@@ -77,7 +79,7 @@ pub fn slurm_starts_nodes_as_the_guide_says() {
     let (_, command) = line.split_once(" tilewright ").expect("the command");
     let script = format!("#!/bin/sh\nexec tilewright {}\n", replaced(command, "--run srun", "--run array"));
     std::fs::write(cluster.bench.path("script"), script).expect("a file");
-    let line = replaced(quoted("Slurm job array", 1), "--array=1-8", "--array=1-2");
+    let line = replaced(&quoted("Slurm job array", 1), "--array=1-8", "--array=1-2");
     cluster.run(slurm.command("sh"), &format!("{line} script"));
     until("the array ends", || slurm.says("squeue", &["-h"]).trim().is_empty());
     cluster.tuned("array", 2);
@@ -89,7 +91,7 @@ pub fn mpi_starts_nodes_as_the_guide_says() {
         return missing::missing("Open MPI is not installed (Debian: openmpi-bin)");
     }
     let Some(cluster) = Cluster::new() else { return };
-    let line = replaced(&small(quoted("MPI", 0), "mpi"), "ppr:1:node", "ppr:2:node");
+    let line = replaced(&small(&quoted("MPI", 0), "mpi"), "ppr:1:node", "ppr:2:node");
     let mut shell = Command::new("sh");
     // Containers run as root, perhaps on one core.
     shell.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -117,7 +119,7 @@ pub fn ssh_starts_nodes_as_the_guide_says() {
     let ssh = cluster.bench.path("bin/ssh");
     std::fs::write(&ssh, format!("#!/bin/sh\nexec /usr/bin/ssh -F '{}' \"$@\"\n", nodes.config())).expect("a file");
     assert!(Command::new("chmod").arg("755").arg(&ssh).status().is_ok_and(|status| status.success()));
-    let line = replaced(quoted("ssh", 0), "...", &format!("sh '{here}/node'"));
+    let line = replaced(&quoted("ssh", 0), "...", &format!("sh '{here}/node'"));
     cluster.run(Command::new("sh"), &line);
     cluster.tuned("ssh", 3);
 }
