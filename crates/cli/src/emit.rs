@@ -4,7 +4,7 @@ use crate::args::{EmitArgs, HostLanguage, Language, PlaceArgs};
 use crate::error::CliError;
 use crate::output::{human_time, line, write_file};
 use crate::{problem, session};
-use tilewright::{CacheState, Context, Host, Operation, Origin};
+use tilewright::{CacheState, Context, Host, Operation, Origin, Plan};
 use tilewright_ir::{Dialect, Target};
 use tilewright_problem::Problem;
 use tilewright_tune::ProblemKey;
@@ -38,7 +38,8 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
         Some(HostLanguage::C) => operation.host_source(&plan, &target, name, Host::C),
         Some(HostLanguage::Cuda | HostLanguage::Hip) => operation.host_source(&plan, &target, name, Host::Source),
     };
-    let source = format!("// Plan {}\n{}", chosen(&context, &operation, args, origin)?, source.map_err(session::classify)?);
+    let source =
+        format!("// Plan {}\n{}", chosen(&context, &operation, args, &plan, origin)?, source.map_err(session::classify)?);
     match &args.out {
         None => line(source.trim_end()),
         Some(path) => {
@@ -50,7 +51,7 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
 }
 
 /// How the plan was chosen, and what is known of its time.
-fn chosen(context: &Context, operation: &Operation, args: &EmitArgs, origin: Origin) -> Result<String, CliError> {
+fn chosen(context: &Context, operation: &Operation, args: &EmitArgs, plan: &Plan, origin: Origin) -> Result<String, CliError> {
     let device = context.info();
     let key = device_key(device, CacheState::Cold);
     let best = context.records().best(&ProblemKey::of(operation.space()), &key, GENERATOR).map_err(CliError::failed)?;
@@ -60,7 +61,7 @@ fn chosen(context: &Context, operation: &Operation, args: &EmitArgs, origin: Ori
             format!("tuned: {} ({}) on {}", human_time(us), kind.name(), device.name)
         }
         (Origin::Picked, _) if args.plan.plan.is_none() => "picked by the cost model, not measured".into(),
-        (Origin::Picked, _) => format!("{}, not measured", session::origin(&args.plan, origin)),
+        (Origin::Picked, _) => format!("{}, not measured", session::origin(&args.plan, plan, origin)),
         _ => origin.name().into(),
     })
 }

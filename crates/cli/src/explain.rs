@@ -33,7 +33,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
         });
         line(&value.to_string())?;
     } else {
-        line(&explained.text(&session::origin(&args.plan, origin)))?;
+        line(&explained.text(&session::origin(&args.plan, &plan, origin)))?;
     }
     if args.svg.is_none() && args.figures.is_none() {
         return Ok(());

@@ -58,7 +58,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         line(&value.to_string())?;
     } else {
         line(&format!("{} on {}, {}", case.title, target.arch, language(&inspection)))?;
-        line(&format!("plan ({}): {}\n  {plan}", session::origin(&args.plan, origin), plan.readable()))?;
+        line(&format!("plan ({}): {}\n  {plan}", session::origin(&args.plan, &plan, origin), plan.readable()))?;
         if inspection.loops.is_empty() {
             line("\nthere is no loop: the compiler has unrolled the few k-tiles there are\n")?;
         }

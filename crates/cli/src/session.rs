@@ -119,12 +119,16 @@ pub fn operation_for(context: &Context, target: &Target, case: &Case, plan: &Pla
     }
 }
 
-/// Where a plan comes from, in words: a pick keeps the keys of `--plan`.
-pub fn origin(plan: &PlanArgs, origin: Origin) -> String {
-    match (origin, &plan.plan) {
-        (Origin::Picked, Some(_)) => "keys of --plan given, the others picked".into(),
-        _ => origin.name().into(),
+/// Where a plan comes from, in words: a pick keeps the keys of `--plan`, but for those that have no effect on it.
+pub fn origin(args: &PlanArgs, plan: &Plan, origin: Origin) -> String {
+    if origin != Origin::Picked || args.plan.is_none() {
+        return origin.name().into();
     }
+    let given = constraint(args).unwrap_or_default();
+    let idle: Vec<String> =
+        given.iter().filter(|(key, value)| plan.get(*key) != *value).map(|(key, value)| format!("{key}{value}")).collect();
+    let idle = if idle.is_empty() { String::new() } else { format!("; without effect here: {}", idle.join(", ")) };
+    format!("keys of --plan given, the others picked{idle}")
 }
 
 /// What OpenCL C can say on any driver of an architecture. It has no roles, no asynchronous copies, no shuffles, no matrix units,

@@ -67,7 +67,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
         });
         line(&object.to_string())?;
     } else {
-        let origin = session::origin(&args.plan, origin);
+        let origin = session::origin(&args.plan, &plan, origin);
         line(&format!("{} on {}\n  plan ({origin}) {}\n  {plan}", case.title, context.info().name, plan.readable()))?;
         if let Some((path, _)) = &case.source {
             line(&format!("  source {}", path.display()))?;

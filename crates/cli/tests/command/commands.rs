@@ -347,6 +347,10 @@ pub fn explain_in_words_numbers_and_pictures() {
             .run(&format!("explain gemm --m 96 --n 64 --k 32 --reduce sum:k:a --plan {plan} --device emu:sm_90a"))
             .says(&[words]);
     }
+    // Tails are of persistent work-groups, so the key has no effect alone.
+    bench
+        .run("explain gemm --m 256 --n 256 --k 256 --dtype bf16 --device emu:sm_90a --plan C_TSP4_PST0")
+        .says(&["keys of --plan given, the others picked; without effect here: C_TSP4"]);
     let json = bench.run("explain gemm --m 100 --n 90 --k 80 --device emu --json");
     json.ends(0);
     let o: &Value = &json.objects()[0];
