@@ -214,7 +214,7 @@ fn of_fragments(model: &Model, spec: &Derived, work: &Work, resident: f64) -> Mu
     let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
     let read = read(0, &t.a, &c.a) + read(1, &t.b, &c.b);
     let shared = owners * read / target.rates.shared_bytes;
-    // The only wave of a scheduler reads doubles or multiplies them.
+    // The only wave of a scheduler reads fragments or multiplies them. Measured for f64 alone.
     let alone = t.instruction.is_some_and(|row| row.sum == Scalar::F64) && owners * resident <= f64::from(UNIT_PARTS);
     Multiplied {
         math: work.fma * f64::from(t.products()) / rate / busy_parts * share(0) * share(1),
