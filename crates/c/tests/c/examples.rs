@@ -5,7 +5,6 @@ use crate::missing;
 use crate::pages;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tilewright_c::{NAMES, TwCall, TwConv, TwGemm, TwMemory, TwOperands, TwOptions, TwReduce};
@@ -279,12 +278,17 @@ fn the_installed_command_is_the_worker() {
 }
 
 /// This test program as the worker of what the examples tune: a script that starts it so.
+///
+/// `install` writes the script: a child that another test forks could hold a file of this process open, and an open script does not start.
 fn worker() -> tempfile::TempPath {
     let this = std::env::current_exe().expect("this test");
-    let mut script = tempfile::NamedTempFile::new().expect("a file");
-    writeln!(script, "#!/bin/sh\nexec '{}' examples::is_a_worker --exact --nocapture", this.display()).expect("a script");
-    script.as_file().set_permissions(std::fs::Permissions::from_mode(0o755)).expect("a script");
-    script.into_temp_path()
+    let mut text = tempfile::NamedTempFile::new().expect("a file");
+    writeln!(text, "#!/bin/sh\nexec '{}' examples::is_a_worker --exact --nocapture", this.display()).expect("a script");
+    let script = tempfile::NamedTempFile::new().expect("a file").into_temp_path();
+    let mut install = Command::new("install");
+    install.arg("-m755").arg(text.path()).arg(&script);
+    assert!(install.status().expect("install").success());
+    script
 }
 
 /// A worker where the program was started as one; else there is nothing to test.

@@ -116,9 +116,10 @@ pub fn ssh_starts_nodes_as_the_guide_says() {
     .expect("a file");
     // The user's own configuration names the nodes.
     std::fs::create_dir(cluster.bench.path("bin")).expect("a folder");
-    let ssh = cluster.bench.path("bin/ssh");
-    std::fs::write(&ssh, format!("#!/bin/sh\nexec /usr/bin/ssh -F '{}' \"$@\"\n", nodes.config())).expect("a file");
-    assert!(Command::new("chmod").arg("755").arg(&ssh).status().is_ok_and(|status| status.success()));
+    let (text, ssh) = (cluster.bench.path("ssh"), cluster.bench.path("bin/ssh"));
+    std::fs::write(&text, format!("#!/bin/sh\nexec /usr/bin/ssh -F '{}' \"$@\"\n", nodes.config())).expect("a file");
+    // `install` writes it: a child that another test forks could hold a file of this process open, and an open script does not start.
+    assert!(Command::new("install").arg("-m755").args([&text, &ssh]).status().is_ok_and(|status| status.success()));
     let line = replaced(&quoted("ssh", 0), "...", &format!("sh '{here}/node'"));
     cluster.run(Command::new("sh"), &line);
     cluster.tuned("ssh", 3);

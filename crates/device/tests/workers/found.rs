@@ -18,7 +18,9 @@ pub fn asks(is_own: bool) -> ! {
     std::process::exit(1)
 }
 
-/// A copy of this program in a folder `lib`, with commands `tilewright` at every place that is looked at.
+/// A link to this program in a folder `lib`, with commands `tilewright` at every place that is looked at.
+///
+/// A copy could not always be started: a child that another test forks meanwhile holds the copy open for writing until its exec.
 struct Places {
     folder: PathBuf,
     _temporary: tempfile::TempDir,
@@ -26,12 +28,13 @@ struct Places {
 
 impl Places {
     fn new() -> Places {
-        let temporary = tempfile::tempdir().unwrap();
+        let this = std::env::current_exe().unwrap();
+        let temporary = tempfile::tempdir_in(this.parent().unwrap()).unwrap();
         let places = Places { folder: temporary.path().canonicalize().unwrap(), _temporary: temporary };
         for folder in ["lib", "bin", "empty", "first", "second", "named"] {
             std::fs::create_dir(places.folder.join(folder)).unwrap();
         }
-        std::fs::copy(std::env::current_exe().unwrap(), places.program()).unwrap();
+        std::fs::hard_link(this, places.program()).unwrap();
         for folder in ["lib", "bin", "first", "second", "named"] {
             std::fs::write(places.command(folder), "").unwrap();
         }
