@@ -309,6 +309,8 @@ pub enum Mix {
     Gated,
     /// Products of linear cross-entropies and of their gradients, of every number format, by every unit of the device
     Losses,
+    /// Products of two pairs of factors, of every number format, by every unit of the device
+    Pairs,
     /// Persistent work-groups whose last tiles are split along k, of every number format, by every unit of the device
     Tails,
     /// Reductions of results and of tensors

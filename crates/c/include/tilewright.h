@@ -204,6 +204,8 @@ typedef struct tw_gemm {
     int64_t preactivations; /* 1: the sums of both factors are stored in TW_PREACTIVATIONS, too; tw_launch_call */
     int64_t separate_up; /* 1: B has the gate's n columns, and TW_UP those of the other factor; tw_launch_call */
     double softcap; /* C = softcap * tanh(x / softcap), in the place of an activation; 0: none */
+    int64_t k2; /* terms of a second pair of factors, TW_A2 and TW_B2: C has alpha (A B + A2 B2). 0: none; tw_launch_call */
+    int64_t lda2, ldb2; /* leading dimensions of A2 and B2, which are transposed as A and B are; TW_TIGHT */
 } tw_gemm;
 
 /* Fills `gemm` with a row-major, untransposed, tight product without epilogue. `gemm` is the caller's. Does nothing for NULL. */
@@ -324,6 +326,8 @@ enum {
     TW_WORKSPACE = 10, /* tw_prepared_workspace bytes, aligned to 256. Launches that may overlap need separate workspaces */
     TW_PREACTIVATIONS = 11, /* written: C's type and storage order, 2 n columns in B's order, without gaps. Must overlap no other memory */
     TW_UP = 12, /* of separate_up: the type, leading dimension and batch stride of B, from the address on */
+    TW_A2 = 13, /* of k2: m x k2 elements of A's type */
+    TW_B2 = 14, /* of k2: k2 x n elements of B's type */
     TW_REDUCTION = 16  /* values of the first reduction; TW_REDUCTION + 1: of the second; at most 8 */
 };
 

@@ -61,6 +61,9 @@ pub struct TwGemm {
     pub preactivations: i64,
     pub separate_up: i64,
     pub softcap: f64,
+    pub k2: i64,
+    pub lda2: i64,
+    pub ldb2: i64,
 }
 
 #[repr(C)]
@@ -175,6 +178,9 @@ fn tight_gemm(dtype: i32, [m, n, k]: [i64; 3]) -> TwGemm {
         preactivations: 0,
         separate_up: 0,
         softcap: 0.0,
+        k2: 0,
+        lda2: TIGHT,
+        ldb2: TIGHT,
     }
 }
 
@@ -380,7 +386,13 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<Problem, Failure> {
     let strides = [("stride_a", x.stride_a), ("stride_b", x.stride_b), ("stride_c", x.stride_c), ("stride_r", x.stride_r)];
     // A batch of one has no strides; the given ones are ignored.
     let strides = strides.into_iter().filter(|_| x.batch != 1);
-    let given = [("lda", x.lda), ("ldb", x.ldb), ("ldc", x.ldc), ("ldr", x.ldr)].into_iter().chain(strides);
+    if x.k2 != 0 {
+        numbers!(all, x: k2);
+    }
+    let lines = [("lda", x.lda), ("ldb", x.ldb), ("ldc", x.ldc), ("ldr", x.ldr)];
+    // Without a second pair 0 is the default, too.
+    let second = [("lda2", x.lda2), ("ldb2", x.ldb2)].into_iter().filter(|(_, ld)| x.k2 != 0 || *ld != 0);
+    let given = lines.into_iter().chain(second).chain(strides);
     for (name, value) in given.filter(|(_, value)| *value != TIGHT) {
         all.number(name, value)?;
     }

@@ -353,7 +353,7 @@ pub fn memories(contraction: &Contraction, offsets: [u64; 3], at: &Extents) -> i
     operands(contraction).map(operand).chain(added(contraction, at))
 }
 
-/// Quantisation parameters, bias, residual, up weights, pre-activations and reductions in the problem's order, as far as a
+/// Quantisation parameters, bias, residual, up weights, second pair, pre-activations and reductions in the problem's order, as far as a
 /// contraction has them. Each comes with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Role, u64)> {
     let bytes = |len: u64, scalar: Scalar| scalar.bytes_of(len);
@@ -363,6 +363,8 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (R
     let bias = contraction.bias().map(|x| (Role::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Role::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
     let up = contraction.up().map(|_| (Role::Up, bytes(contraction.len_at(Operand::B, at), contraction.b.scalar)));
+    let second: Vec<_> =
+        contraction.second_operands().map(|(role, x)| (role, bytes(contraction.second_len_at(role, at), x.scalar))).collect();
     let stored = contraction.preactivations();
     let stored = stored.map(|x| (Role::Preactivations, bytes(contraction.preactivations_len_at(at), x.scalar)));
     let values = |x: &Reduce| (Role::Reduction(x.number), bytes(contraction.result_shape_at(x, at).left(x.over), x.scalar));
@@ -370,7 +372,7 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (R
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();
     reductions.sort_by_key(|(role, _)| role.index());
-    quants.into_iter().chain(bias).chain(residual).chain(up).chain(stored).chain(reductions)
+    quants.into_iter().chain(bias).chain(residual).chain(up).chain(second).chain(stored).chain(reductions)
 }
 
 /// The error where the memory of a role is not given.
@@ -483,11 +485,15 @@ impl<'a> Call<'a> {
             Binding::Residual => return Ok(Argument::Memory(Role::Residual, 0)),
             Binding::Preactivations => return Ok(Argument::Memory(Role::Preactivations, 0)),
             Binding::Up => return Ok(Argument::Memory(Role::Up, 0)),
+            Binding::Second(operand) => return Ok(Argument::Memory(Role::second(operand), 0)),
             Binding::Reduction(number) => return Ok(Argument::Memory(Role::Reduction(number), 0)),
             Binding::Workspace(from) => return Ok(Argument::Memory(Role::Workspace, from)),
             // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
             Binding::OperandMap(operand, first) => return map(operand.into(), element(operand, first)),
             Binding::UpMap(first) => return map(Role::Up, self.contraction.b.scalar.bytes_of(first)),
+            Binding::SecondMap(operand, first) => {
+                return map(Role::second(operand), self.contraction.tensor(operand).scalar.bytes_of(first));
+            }
             Binding::PreactivationsMap(first) => {
                 let bytes = self.contraction.preactivations().map_or(0, |x| x.scalar.bytes_of(first));
                 return map(Role::Preactivations, bytes);

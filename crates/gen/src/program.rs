@@ -23,6 +23,8 @@ pub enum Binding {
     Preactivations,
     /// The up weights of a gated product, from their buffer's first element on.
     Up,
+    /// An operand of the second pair of factors, from its buffer's first element on.
+    Second(Operand),
     /// The values of the problem's reduction with this number, from their buffer's first element on.
     Reduction(usize),
     /// The workspace, from this byte on (a multiple of 512).
@@ -40,6 +42,8 @@ pub enum Binding {
     OperandMap(Operand, u64),
     /// A tensor map of the up weights. Its element 0 is at so many elements from their buffer's first.
     UpMap(u64),
+    /// A tensor map of an operand of the second pair. Its element 0 is at so many elements from their buffer's first.
+    SecondMap(Operand, u64),
     /// A tensor map of the pre-activations. Its element 0 is at so many elements from their buffer's first.
     PreactivationsMap(u64),
     /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 512).

@@ -11,21 +11,21 @@ use tilewright_problem::{
 
 /// A problem that may get a bias and an activation yet.
 enum Open {
-    Gemm(GemmBuilder, u64),
-    Conv(ConvBuilder, u64),
+    Gemm(Box<GemmBuilder>, u64),
+    Conv(Box<ConvBuilder>, u64),
 }
 
 impl Open {
     fn activation(self, activation: Activation) -> Open {
         match self {
-            Open::Gemm(g, n) => Open::Gemm(g.activation(activation), n),
-            Open::Conv(c, k) => Open::Conv(c.activation(activation), k),
+            Open::Gemm(g, n) => Open::Gemm(Box::new(g.activation(activation)), n),
+            Open::Conv(c, k) => Open::Conv(Box::new(c.activation(activation)), k),
         }
     }
     fn bias(self) -> Open {
         match self {
-            Open::Gemm(g, n) => Open::Gemm(g.bias(Along::N), n),
-            Open::Conv(c, k) => Open::Conv(c.bias(), k),
+            Open::Gemm(g, n) => Open::Gemm(Box::new(g.bias(Along::N)), n),
+            Open::Conv(c, k) => Open::Conv(Box::new(c.bias()), k),
         }
     }
     fn build(self) -> Result<Problem, ProblemError> {
@@ -156,7 +156,7 @@ fn conv(graph: &Graph, node: &NodeProto, layout: Layout) -> Result<(Open, bool),
     let builder = Conv::new(graph.dtype, input[0], input[1], filter[0], &input[2..], &filter[2..]);
     let builder = builder.groups(groups).stride(&strides).dilation(&dilations).pad(&pads[..dims], &pads[dims..]).layout(layout);
     let biased = has(node, 2);
-    let open = Open::Conv(builder, filter[0]);
+    let open = Open::Conv(Box::new(builder), filter[0]);
     Ok((if biased { open.bias() } else { open }, biased))
 }
 
@@ -183,7 +183,7 @@ fn gemm(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
     } else {
         biased = false;
     }
-    Ok((Open::Gemm(builder, n), biased))
+    Ok((Open::Gemm(Box::new(builder), n), biased))
 }
 
 fn matmul(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
@@ -212,7 +212,7 @@ fn matmul(graph: &Graph, node: &NodeProto) -> Result<(Open, bool), String> {
     } else {
         return Err(format!("batches of {batch_a:?} and {batch_b:?}, each repeated along another dimension"));
     };
-    Ok((Open::Gemm(builder, n), false))
+    Ok((Open::Gemm(Box::new(builder), n), false))
 }
 
 /// A standalone reduction; pooling over all of space is one.

@@ -68,6 +68,9 @@ impl Gemm {
         if let Some(complex) = &mut self.complex {
             std::mem::swap(&mut complex.conj_a, &mut complex.conj_b);
         }
+        if let Some(second) = &mut self.second {
+            std::mem::swap(&mut second.lda, &mut second.ldb);
+        }
         std::mem::swap(&mut self.zero_points.a, &mut self.zero_points.b);
         std::mem::swap(&mut self.scales.m, &mut self.scales.n);
         if let Some(bias) = &mut self.bias {

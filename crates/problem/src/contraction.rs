@@ -12,6 +12,7 @@ use crate::factor_parts::FactorParts;
 use crate::math::Math;
 use crate::ragged::Ragged;
 use crate::reduction::{Operator, ResultShape};
+use crate::role::Role;
 use crate::view::{ROW, View};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::affine::Affine;
@@ -68,6 +69,21 @@ pub struct GroupEnds {
     pub ends: Vector,
 }
 
+/// The operands of the last terms of a product of two pairs of factors. Their views have all of the contraction's terms, and elements at those from
+/// `first` on. Views of A and B have elements at terms before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SecondOperands {
+    /// Their first term, a multiple of [`SECOND_STEP`].
+    pub first: u64,
+    /// Operand A.
+    pub a: Tensor,
+    /// Operand B.
+    pub b: Tensor,
+}
+
+/// Terms of a second pair of factors begin at a multiple of this, so that a k-tile reads one pair.
+pub const SECOND_STEP: u64 = 128;
+
 impl LaunchExtents {
     /// The extents that each launch decides, if there are any.
     pub fn of_dynamic(dynamic: Dynamic) -> LaunchExtents {
@@ -110,6 +126,8 @@ pub struct Contraction {
     pub b: Tensor,
     /// Result.
     pub c: Tensor,
+    /// Operands that the last terms are read from, where there are two pairs.
+    pub second: Option<Box<SecondOperands>>,
     /// Type of the partial sums.
     pub accumulator: Scalar,
     /// With what precision f32 factors are multiplied.
@@ -144,6 +162,17 @@ impl Contraction {
     pub fn up(&self) -> Option<Affine> {
         let pairs = self.pairs().filter(|pairs| pairs.gate.separate_up)?;
         Some(Affine::axis(ROW).digit_of(pairs.granule as i64, Some(2)))
+    }
+    /// The operands of the second pair of factors, as the problem names them.
+    pub fn second_operands(&self) -> impl Iterator<Item = (Role, &Tensor)> {
+        let roles = if self.transposed { [Role::B2, Role::A2] } else { [Role::A2, Role::B2] };
+        self.second.iter().flat_map(move |second| roles.into_iter().zip([&second.a, &second.b]))
+    }
+    /// Elements of an operand of the second pair that a launch with these extents touches; 0 without one.
+    pub fn second_len_at(&self, role: Role, at: &Extents) -> u64 {
+        let rows = if (role == Role::A2) != self.transposed { at.m } else { at.n };
+        let found = self.second_operands().find(|(found, _)| *found == role);
+        found.map_or(0, |(_, x)| if *at == self.extents() { x.len } else { x.len_at([at.g, rows, self.k]) })
     }
     /// The contraction with the pairs' results in the place of its sums: what is left to do with them.
     pub fn of_pairs(&self) -> Contraction {
@@ -374,6 +403,10 @@ impl Contraction {
         let scaled =
             self.block_scales.iter().map(|x| if x.along_n { "scale[n,k] * " } else { "scale[m,k] * " }).collect::<String>();
         let first = first.replacen("A[", &format!("{scaled}A["), 1);
+        let first = match &self.second {
+            Some(second) => format!("({first} + sum_(k >= {}) A2[g,m,k] * B2[g,k,n])", second.first),
+            None => first,
+        };
         let signed = |first: String, x: &Tensor, sign: &str, name: &str| match x.signs {
             Some(Signs { other: Some(_), .. }) => {
                 let name_of = name.trim_end_matches('[');

@@ -16,6 +16,7 @@ use crate::quant::{Scale, Scales, ZeroPoint, ZeroPoints};
 use crate::ragged::Ragged;
 use crate::real::Real;
 use crate::reduction::{Axes, Operator, Reduction};
+use crate::second_pair::SecondPair;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 use validate::check_left;
@@ -117,6 +118,9 @@ pub struct Gemm {
     pub b: Matrix,
     /// Result, m x n.
     pub c: Matrix,
+    /// Further terms of the sums: a second A and a second B.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<SecondPair>,
     /// Subtracted from the factors.
     #[serde(default, skip_serializing_if = "ZeroPoints::is_none")]
     pub zero_points: ZeroPoints,
@@ -194,6 +198,9 @@ pub struct GemmBuilder {
     pub(crate) separate_up: bool,
     pub(crate) gate_limit: Option<Real>,
     pub(crate) gate_slope: Option<Real>,
+    /// Length of the second pair of factors, and its leading dimensions where they are given.
+    pub(crate) k2: Option<u64>,
+    pub(crate) ld2: [Option<u64>; 2],
     /// Leading dimension and batch stride, where they are given.
     pub(crate) residual: Option<(Option<u64>, Option<u64>)>,
 }
@@ -236,6 +243,7 @@ impl Gemm {
             a: matrix,
             b: matrix,
             c: matrix,
+            second: None,
             zero_points: ZeroPoints::default(),
             scales: Scales::default(),
             bias: None,
@@ -261,6 +269,8 @@ impl Gemm {
             separate_up: false,
             gate_limit: None,
             gate_slope: None,
+            k2: None,
+            ld2: [None; 2],
             residual: None,
         }
     }
@@ -498,7 +508,9 @@ impl GemmBuilder {
     pub fn build(self) -> Result<Gemm, ProblemError> {
         check_left(self.gemm.dtype, self.gemm.scalar(1))?;
         let gate = self.checked_gate()?;
+        let second = self.checked_second(&self.gemm)?;
         let mut gemm = self.gemm;
+        gemm.second = second;
         gemm.b_dtype = gemm.b_dtype.filter(|b| *b != gemm.dtype);
         gemm.out_dtype = self.out_dtype.unwrap_or(default_out(gemm.multiplied()));
         gemm.gate = gate;

@@ -2,7 +2,7 @@
 
 use crate::contraction::{
     Centre, Centred, Contraction, Elements, EpilogueOp, GroupEnds, LaunchExtents, Operand, OperandValues, PartOf, Reduce,
-    ResultSource, Tensor, Vector,
+    ResultSource, SecondOperands, Tensor, Vector,
 };
 use crate::epilogue::Along;
 use crate::extent::{Dynamic, Extent, Extents};
@@ -64,6 +64,9 @@ impl Contraction {
             && [&c.a, &c.b].iter().any(|x| x.factor != Some(factor))
         {
             let c = c.to_mut();
+            if let Some(second) = &mut c.second {
+                (second.a.factor, second.b.factor) = (Some(factor), Some(factor));
+            }
             (c.a.factor, c.b.factor, changes[1]) = (Some(factor), Some(factor), true);
         }
         Oriented { c, changes }
@@ -106,6 +109,7 @@ impl Contraction {
             a: self.b.clone(),
             b: self.a.clone(),
             c: self.c.transposed(),
+            second: self.second.as_deref().map(SecondOperands::transposed).map(Box::new),
             accumulator: self.accumulator,
             math: self.math,
             block_scales: self.block_scales.iter().map(Vector::turned).collect(),
@@ -118,6 +122,13 @@ impl Contraction {
             drop_c: self.drop_c,
             transposed: !self.transposed,
         }
+    }
+}
+
+impl SecondOperands {
+    /// The same of the transposed product.
+    fn transposed(&self) -> SecondOperands {
+        SecondOperands { first: self.first, a: self.b.clone(), b: self.a.clone() }
     }
 }
 

@@ -229,7 +229,7 @@ impl Problem {
                 let products = if g.grouped.is_some() { 1 } else { g.batch };
                 // Four real products and as many additions for each complex one and its addition.
                 let of_parts = (g.parts() * g.parts()) as f64;
-                2.0 * of_parts * products as f64 * g.m as f64 * g.product_columns() as f64 * g.k as f64
+                2.0 * of_parts * products as f64 * g.m as f64 * g.product_columns() as f64 * g.terms() as f64
             }
             Problem::Conv(c) => c.flop(),
             Problem::Reduce(r) => {

@@ -45,10 +45,14 @@ pub enum Role {
     Preactivations,
     /// The other factor's columns of a gated product with two tensors of weights. B has the gate's.
     Up,
+    /// Operand A of the second pair of factors.
+    A2,
+    /// Operand B of the second pair.
+    B2,
 }
 
 /// Roles other than reductions, in order.
-const SINGLE: [Role; 13] = [
+const SINGLE: [Role; 15] = [
     Role::A,
     Role::B,
     Role::C,
@@ -62,6 +66,8 @@ const SINGLE: [Role; 13] = [
     Role::Workspace,
     Role::Preactivations,
     Role::Up,
+    Role::A2,
+    Role::B2,
 ];
 
 impl Role {
@@ -89,6 +95,8 @@ impl Role {
             Role::Workspace => 10,
             Role::Preactivations => 11,
             Role::Up => 12,
+            Role::A2 => 13,
+            Role::B2 => 14,
             Role::Reduction(number) => SINGLE.len().saturating_add(number),
         }
     }
@@ -115,6 +123,8 @@ impl Role {
             Role::Workspace => "workspace",
             Role::Preactivations => "preactivations",
             Role::Up => "up",
+            Role::A2 => "a2",
+            Role::B2 => "b2",
             Role::Reduction(_) => "",
         }
     }
@@ -142,9 +152,15 @@ impl Role {
             Role::Workspace => "workspace",
             Role::Preactivations => "pre-activations",
             Role::Up => "up weights",
+            Role::A2 => "operand A of the second pair",
+            Role::B2 => "operand B of the second pair",
         }
     }
 
+    /// An operand of the second pair of factors: A2 for A, B2 for B.
+    pub const fn second(of: Operand) -> Role {
+        if matches!(of, Operand::A) { Role::A2 } else { Role::B2 }
+    }
     /// The vector of quantisation parameters, or of ends of groups, that the memory holds.
     pub const fn quant(self) -> Option<Quant> {
         match self {
@@ -269,7 +285,7 @@ pub struct RoleMemory {
 
 impl Problem {
     /// The memories of this problem, in the order of arguments: operands, quantisation parameters, bias, residual, up weights,
-    /// pre-activations, reductions.
+    /// second pair, pre-activations, reductions.
     pub fn memories(&self) -> impl Iterator<Item = RoleMemory> {
         let input = |role: Role, scalar: Scalar| RoleMemory { role, scalar, written: false };
         let output = |role: Role, scalar: Scalar| RoleMemory { role, scalar, written: true };
@@ -284,10 +300,22 @@ impl Problem {
         let bias = (self.bias_len() > 0).then(|| input(Role::Bias, self.bias_dtype()));
         let residual = (self.residual_len() > 0).then(|| input(Role::Residual, self.out_dtype()));
         let up = (self.up_len() > 0).then(|| input(Role::Up, self.b_dtype()));
+        let second = [(Role::A2, self.dtype()), (Role::B2, self.b_dtype())];
+        let pairs = matches!(self, Problem::Gemm(gemm) if gemm.second.is_some());
+        let second = second.into_iter().filter(move |_| pairs).map(move |(role, scalar)| input(role, scalar));
         let stored = (self.preactivations_len() > 0).then(|| output(Role::Preactivations, self.out_dtype()));
         let reductions = self.reductions().iter().enumerate();
         let reductions = reductions.map(move |(number, x)| output(Role::Reduction(number), x.scalar(self.accumulator())));
-        operands.into_iter().flatten().chain(quants).chain(bias).chain(residual).chain(up).chain(stored).chain(reductions)
+        operands
+            .into_iter()
+            .flatten()
+            .chain(quants)
+            .chain(bias)
+            .chain(residual)
+            .chain(up)
+            .chain(second)
+            .chain(stored)
+            .chain(reductions)
     }
 }
 

@@ -9,6 +9,7 @@ use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Groups, Launch, Prog
 use tilewright_ir::{ArgKind, Dialect, Invalid, Target, print};
 use tilewright_problem::Extent;
 use tilewright_problem::Problem;
+use tilewright_problem::Role;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -142,6 +143,10 @@ impl Emission<'_> {
             let about = "the gate's other factor, as B lies";
             lines.push(format!("  {:<10} {} x {}, {about}; aligned to {ADDED_ALIGN} bytes", "up", c.b.len, c.b.scalar));
         }
+        for (role, x) in c.second_operands() {
+            let about = "as the operand of the first pair lies, with its own leading dimension";
+            lines.push(format!("  {:<10} {} x {}, {about}; aligned to {ADDED_ALIGN} bytes", role.name(), x.len, x.scalar));
+        }
         if let Some(x) = c.preactivations() {
             let about = "both factors' columns in B's order, as C lies, without gaps";
             lines.push(format!("  {:<10} {} x {}, {about}; aligned to {ADDED_ALIGN} bytes", "preactivations", x.len, x.scalar));
@@ -254,10 +259,12 @@ fn binding(launch: &Launch, binding: &Binding) -> String {
         Binding::Residual => "residual".into(),
         Binding::Preactivations => "preactivations".into(),
         Binding::Up => "up".into(),
+        Binding::Second(operand) => Role::second(*operand).name(),
         Binding::Reduction(number) => format!("reduced_{number}"),
         Binding::OperandMap(operand, 0) => format!("tensor map of {operand:?} from its first element on"),
         Binding::OperandMap(operand, first) => format!("tensor map of {operand:?} from element {first} on"),
         Binding::UpMap(first) => format!("tensor map of up from element {first} on"),
+        Binding::SecondMap(operand, first) => format!("tensor map of {} from element {first} on", Role::second(*operand).name()),
         Binding::PreactivationsMap(first) => format!("tensor map of the pre-activations from element {first} on"),
         Binding::WorkspaceMap(byte) => format!("tensor map of the workspace from byte {byte} on"),
         Binding::Workspace(0) => "workspace".into(),

@@ -158,6 +158,11 @@ impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
     pub fn up(self, up: &'a Buffer<V>) -> Self {
         self.with(Role::Up, Memory::of(up))
     }
+    /// The operands of the second pair of factors ([`crate::GemmBuilder::k2`]), each from its buffer's first element on.
+    #[must_use]
+    pub fn second(self, a: &'a Buffer<T>, b: &'a Buffer<V>) -> Self {
+        self.with(Role::A2, Memory::of(a)).with(Role::B2, Memory::of(b))
+    }
     /// The pre-activations of a gated product that stores them ([`crate::GemmBuilder::preactivations`]) go there, from the buffer's first element on.
     #[must_use]
     pub fn preactivations(self, stored: &'a mut Buffer<U>) -> Self {

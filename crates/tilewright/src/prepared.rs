@@ -64,12 +64,16 @@ pub struct Prepared {
     offsets: [u64; 3],
     /// Whether A, B and C fill their memory: what overlaps it overlaps elements. False for a C that is not kept.
     filled: [bool; 3],
+    /// The same of A and B of the second pair of factors.
+    filled_second: [bool; 2],
 }
 
 impl Prepared {
     pub(crate) fn new(context: Context, ready: Arc<Ready>, problem: &Problem, offsets: [u64; 3]) -> Prepared {
         let filled = |operand| problem.is_packed(operand) && (operand != Operand::C || problem.keeps_c());
-        Prepared { context, ready, offsets, filled: [Operand::A, Operand::B, Operand::C].map(filled) }
+        let second = if let Problem::Gemm(gemm) = problem { gemm.second_product() } else { None };
+        let filled_second = [0, 1].map(|index| second.as_ref().is_some_and(|second| second.is_packed(index)));
+        Prepared { context, ready, offsets, filled: [Operand::A, Operand::B, Operand::C].map(filled), filled_second }
     }
     /// The plan that runs.
     pub fn plan(&self) -> Plan {
@@ -158,6 +162,17 @@ impl Prepared {
         if residual > 0 && overlaps { Err(BindError::OverlapsResidual) } else { Ok(()) }
     }
 
+    /// A tensor beside A and B whose elements are multiplied, and fill its memory.
+    fn is_filled_factor(&self, role: Role) -> bool {
+        match role {
+            // The up weights lie as B does.
+            Role::Up => self.filled[Operand::B as usize],
+            Role::A2 => self.filled_second[0],
+            Role::B2 => self.filled_second[1],
+            _ => false,
+        }
+    }
+
     /// That C overlaps no factor, and pre-activations overlap no other memory, where what overlaps memory overlaps elements: of all extents, and of
     /// tensors without gaps.
     fn check_apart(&self, addresses: &Addresses, at: &Extents) -> Result<(), BindError> {
@@ -183,11 +198,13 @@ impl Prepared {
         };
         if self.filled[Operand::C as usize] {
             apart(Role::C, memory(Operand::C), &[Operand::A, Operand::B])?;
-            // The up weights lie as B does.
-            let up = added(contraction, at).find(|(role, _)| *role == Role::Up && self.filled[Operand::B as usize]);
-            let (result, start) = (memory(Operand::C), addresses.of(Role::Up));
-            if up.is_some_and(|(_, bytes)| start < result.end && result.start < start.saturating_add(bytes)) {
-                return Err(BindError::Overlap { written: Role::C.words(), used: Role::Up.words() });
+            let result = memory(Operand::C);
+            let shares = |(role, bytes): &(Role, u64)| {
+                let start = addresses.of(*role);
+                start < result.end && result.start < start.saturating_add(*bytes)
+            };
+            if let Some((role, _)) = added(contraction, at).filter(|(role, _)| self.is_filled_factor(*role)).find(shares) {
+                return Err(BindError::Overlap { written: Role::C.words(), used: role.words() });
             }
         }
         match added(contraction, at).find(|(role, bytes)| *role == Role::Preactivations && *bytes > 0) {

@@ -75,6 +75,9 @@ pub struct ProblemKey {
     pub b: OperandKey,
     /// Result.
     pub c: OperandKey,
+    /// A and B of the second pair of factors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<Box<[OperandKey; 2]>>,
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
@@ -165,6 +168,7 @@ impl ProblemKey {
             a: OperandKey { access: contraction.read_view().access.clone(), ..operand(&contraction.a) },
             b: operand(&contraction.b),
             c: operand(&contraction.c),
+            second: contraction.second.as_ref().map(|second| Box::new([&second.a, &second.b].map(operand))),
             math: contraction.math,
             zero_points: contraction
                 .centre()
@@ -395,6 +399,7 @@ pub(crate) mod tests {
             a: matrix(scalar, 1, m as i64),
             b: matrix(scalar, k as i64, 1),
             c: matrix(scalar, 1, m as i64),
+            second: None,
             math: Math::Exact,
             zero_points: Vec::new(),
             scales: Vec::new(),

@@ -85,7 +85,7 @@ fn structures_and_numbers_are_those_of_the_header() {
         };
     }
     offsets!(text, "tw_options", TwOptions, device records workspace trials atomics ieee reserved);
-    offsets!(text, "tw_gemm", TwGemm, m lda ldr batch stride_a stride_r dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_batch reduce drop_c scale_m scale_n zero_a zero_b grouped b_dtype conj_a conj_b alpha_im beta_im gate up_first gate_limit gate_slope interleaved preactivations separate_up softcap);
+    offsets!(text, "tw_gemm", TwGemm, m lda ldr batch stride_a stride_r dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_batch reduce drop_c scale_m scale_n zero_a zero_b grouped b_dtype conj_a conj_b alpha_im beta_im gate up_first gate_limit gate_slope interleaved preactivations separate_up softcap k2 lda2);
     offsets!(text, "tw_conv", TwConv, n groups input filter stride dilation pad_begin pad_end dims direction layout dtype out_dtype math bias activation residual mask drop_c reduce);
     offsets!(text, "tw_reduce", TwReduce, shape strides over dims dtype activation ops);
     offsets!(text, "tw_operands", TwOperands, a b c bias residual workspace alpha beta extents reductions scale_m scale_n zero_a zero_b ends alpha_im beta_im);

@@ -178,11 +178,11 @@ fn a_list_of_memories_launches_and_its_mistakes_are_named() {
         };
         fails(launched(|x| x.count = 2), OPERANDS, "operand B");
         fails(launched(|x| x.memories = null()), ARGUMENT, "`memories` is NULL");
-        fails(launched(|x| x.count = 22), ARGUMENT, "there are 21 roles");
+        fails(launched(|x| x.count = 24), ARGUMENT, "there are 23 roles");
         fails(launched(|x| x.size = 0), ARGUMENT, "tw_call_init");
         fails(launched(|x| x.size += 8), ARGUMENT, "the library of the program's header");
         fails(tw_launch_call(kernels, null(), null_mut()), ARGUMENT, "`call` is NULL");
-        for (role, says) in [(2, "c is in the list twice"), (13, "role = 13"), (24, "role = 24"), (-1, "role = -1")] {
+        for (role, says) in [(2, "c is in the list twice"), (15, "role = 15"), (24, "role = 24"), (-1, "role = -1")] {
             let list = [entry(2, c.as_mut_ptr()), entry(role, c.as_mut_ptr())];
             tw_call_init(&mut call, size_of::<TwCall>(), list.as_ptr(), list.len());
             fails(tw_launch_call(kernels, &call, null_mut()), ARGUMENT, says);

@@ -330,6 +330,9 @@ const FIELDS_GEMM: Fields<TwGemm> = fields![
     preactivations,
     separate_up,
     softcap,
+    k2,
+    lda2,
+    ldb2,
 ];
 const FIELDS_CONV: Fields<TwConv> = fields![
     size,

@@ -1,10 +1,11 @@
-//! Random links of chains: gated products, and the product of a linear cross-entropy.
+//! Random links of chains: gated products, the product of a linear cross-entropy, and products of two pairs of factors.
 
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_problem::{
-    Activation, Along, Axes, BiasVector, Dynamic, Gate, GateFunction, Gemm, Operator, Problem, Real, Reduction, ZeroPoints,
+    Activation, Along, Axes, BiasVector, Dynamic, Gate, GateFunction, Gemm, Operator, Problem, Real, Reduction, Residual,
+    SecondPair, ZeroPoints,
 };
 
 /// Which links of chains are drawn.
@@ -17,6 +18,8 @@ pub enum Chain {
     /// Products of linear cross-entropies alone: rows of logits become their logsumexp and their sum, or exponentials for its
     /// gradient.
     Loss,
+    /// Products of two pairs of factors alone.
+    Pairs,
 }
 
 /// The problem as the link of a chain, drawn from a pair's seed. `None` if it cannot be one that is asked for.
@@ -24,6 +27,7 @@ pub(super) fn linked(problem: Problem, seed: u64, chain: Chain) -> Option<Proble
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x6a_7e00);
     let link = match (&problem, chain) {
         (Problem::Gemm(gemm), Chain::Loss) => loss(&mut rng, gemm),
+        (Problem::Gemm(gemm), Chain::Pairs) => paired(&mut rng, gemm),
         (Problem::Gemm(_), Chain::Seldom) if rng.random_bool(0.9) => None,
         (Problem::Gemm(gemm), _) => gated(&mut rng, gemm),
         _ => None,
@@ -46,6 +50,28 @@ fn loss(rng: &mut ChaCha8Rng, gemm: &Gemm) -> Option<Gemm> {
         // The bias is each row's negative logsumexp.
         Gemm { bias: along(Along::M), activation: Some(Activation::Exp), ..plain }
     };
+    drawn.validate().is_ok().then_some(drawn)
+}
+
+/// The product with a second pair of factors, as a low-rank update has one. `None` if a field excludes one.
+fn paired(rng: &mut ChaCha8Rng, gemm: &Gemm) -> Option<Gemm> {
+    let mut drawn =
+        Gemm { zero_points: ZeroPoints::default(), batch: 1, dynamic: Dynamic { g: false, ..gemm.dynamic }, ..gemm.clone() };
+    for matrix in [&mut drawn.a, &mut drawn.b, &mut drawn.c] {
+        matrix.batch_stride = 0;
+    }
+    drawn.bias = drawn.bias.map(|bias| BiasVector { batch_stride: 0, ..bias });
+    drawn.residual = drawn.residual.map(|residual| Residual { batch_stride: 0, ..residual });
+    // Ranks are multiples of 8 as often as not, and a few are longer than a k-tile.
+    let k = if rng.random_bool(0.2) { rng.random_range(1..200) } else { rng.random_range(1..40) };
+    let k = if rng.random() { u64::next_multiple_of(k, 8) } else { k };
+    drawn.second = Some(SecondPair { k, lda: 0, ldb: 0 });
+    let tight = drawn.second_product()?;
+    let mut ld = |index: usize| {
+        let line = tight.lines(index).0;
+        if rng.random_bool(0.6) { line.next_multiple_of(8) + 8 * rng.random_range(0..2) } else { line + rng.random_range(0..9) }
+    };
+    drawn.second = Some(SecondPair { k, lda: ld(0), ldb: ld(1) });
     drawn.validate().is_ok().then_some(drawn)
 }
 

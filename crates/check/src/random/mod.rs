@@ -153,6 +153,11 @@ impl Recipe {
         Recipe { chain: Chain::Loss, ..Recipe::formats() }
     }
 
+    /// Products of two pairs of factors, of every number format.
+    pub const fn two_pairs() -> Recipe {
+        Recipe { chain: Chain::Pairs, ..Recipe::formats() }
+    }
+
     /// The same with factors of these types alone.
     pub const fn of(self, types: &'static [Scalar]) -> Recipe {
         Recipe { types, ..self }

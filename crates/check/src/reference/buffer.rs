@@ -148,6 +148,10 @@ impl Lines {
                 None => Lines::dense(0),
             },
             (Role::Up, Problem::Gemm(gemm)) => Lines::matrix(gemm, 1),
+            (Role::A2 | Role::B2, Problem::Gemm(gemm)) => match gemm.second_product() {
+                Some(second) => Lines::matrix(&second, usize::from(role == Role::B2)),
+                None => Lines::dense(0),
+            },
             (Role::Bias, _) => Lines::dense(problem.bias_len()),
             (Role::Residual, _) => Lines::dense(problem.residual_len()),
             _ => Lines::dense(role.quant().map_or(0, |quant| problem.quant_len(quant))),
@@ -206,6 +210,8 @@ pub(super) enum Fill<'a> {
     Integers(&'a Integers, Operand),
     /// Those of a gated product's up weights.
     UpIntegers(&'a Integers),
+    /// Those of an operand of the second pair of factors.
+    SecondIntegers(&'a Integers, Operand),
     /// +-1 and +-2.
     Added(u64),
     /// -128 to 127.
@@ -226,7 +232,7 @@ impl Fill<'_> {
         match *self {
             Fill::Random(seed) => (seed, true),
             Fill::Added(seed) | Fill::Bytes(seed) => (seed, false),
-            Fill::Integers(..) | Fill::UpIntegers(_) | Fill::Poison => (0, false),
+            Fill::Integers(..) | Fill::UpIntegers(_) | Fill::SecondIntegers(..) | Fill::Poison => (0, false),
         }
     }
 }
@@ -391,11 +397,12 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
                     }
                     Fill::Added(seed) => elements.zip(position..).for_each(|(e, at)| put::<E>(e, integer(added(seed, at)))),
                     Fill::Poison => elements.for_each(|e| put::<E>(e, E::poison())),
-                    Fill::Integers(integers, _) | Fill::UpIntegers(integers) => {
+                    Fill::Integers(integers, _) | Fill::UpIntegers(integers) | Fill::SecondIntegers(integers, _) => {
                         let mut values = vec![0; elements.len() * E::NUMBERS];
                         let first = (b * lines.lines + l as u64) * lines.line + within;
                         match fill {
                             Fill::Integers(_, operand) => integers.elements(operand, first, &mut values),
+                            Fill::SecondIntegers(_, operand) => integers.second_elements(operand, first, &mut values),
                             _ => integers.up_elements(first, &mut values),
                         }
                         let values: Vec<u64> = values.into_iter().map(integer).collect();

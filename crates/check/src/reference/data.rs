@@ -39,6 +39,8 @@ fn tag(role: Role) -> Option<u64> {
         Role::Bias => Some(3),
         Role::Residual => Some(4),
         Role::Up => Some(10),
+        Role::A2 => Some(11),
+        Role::B2 => Some(12),
         other => other.quant().map(|quant| 5 + quant as u64),
     }
 }
@@ -78,6 +80,8 @@ impl TestData {
             0 => Fill::Integers(integers, Operand::A),
             1 => Fill::Integers(integers, Operand::B),
             10 => Fill::UpIntegers(integers),
+            11 => Fill::SecondIntegers(integers, Operand::A),
+            12 => Fill::SecondIntegers(integers, Operand::B),
             _ => Fill::Added(hash(seed, tag)),
         })
     }
@@ -104,7 +108,7 @@ impl TestData {
         Ok(TestData { factors, c, ungated, ..self.clone() })
     }
 
-    /// Buffers with A, B, C, bias, residual, quantisation parameters and up weights filled by `fill` of 0 to 10.
+    /// Buffers with A, B, C, bias, residual, quantisation parameters, up weights and second pair filled by `fill` of 0 to 12.
     fn filled<'a>(
         problem: &Problem,
         factors: Factors,

@@ -33,6 +33,9 @@ pub(super) struct Integers {
     depth: Depth,
     left: Shape,
     right: Shape,
+    /// Of a second pair of factors, whose terms follow the first pair's from `second_from` on.
+    second: Option<[Shape; 2]>,
+    second_from: u64,
     /// A and B have no negative numbers.
     unsigned: [bool; 2],
     /// Terms are the parts of complex numbers, two for each.
@@ -90,7 +93,7 @@ impl Integers {
         let narrow = problem.out_dtype().bytes() <= 2 || problem.dtype().is_float8();
         let (depth, left, right) = match problem {
             Problem::Gemm(gemm) => {
-                let depth = Depth::new(hash(seed, 2), gemm.k * gemm.parts(), 1, narrow);
+                let depth = Depth::new(hash(seed, 2), gemm.terms() * gemm.parts(), 1, narrow);
                 (depth, matrix(gemm, 0), matrix(gemm, 1))
             }
             Problem::Conv(conv) if conv.direction != Direction::Forward => {
@@ -111,7 +114,11 @@ impl Integers {
         let depth = if matches!(right, Shape::Ones) { Depth { every: 1, ..depth } } else { depth };
         let unsigned = [problem.dtype(), problem.b_dtype()].map(|scalar| matches!(scalar, Scalar::U8 | Scalar::U4));
         let complex = if let Problem::Gemm(gemm) = problem { gemm.complex } else { None };
-        Integers { seed, depth, left, right, unsigned, complex }
+        let (second, second_from) = match problem {
+            Problem::Gemm(gemm) => (gemm.second_product().map(|second| [0, 1].map(|index| matrix(&second, index))), gemm.k),
+            _ => (None, 0),
+        };
+        Integers { seed, depth, left, right, second, second_from, unsigned, complex }
     }
 
     fn shape(&self, operand: Operand) -> &Shape {
@@ -192,7 +199,7 @@ impl Integers {
     /// Values of a factor from element `first` on, counted in the order of memory without gaps.
     pub(super) fn elements(&self, operand: Operand, first: u64, out: &mut [i8]) {
         match *self.shape(operand) {
-            Shape::Ones | Shape::Matrix { .. } => self.matrix_elements(operand, first, out),
+            Shape::Ones | Shape::Matrix { .. } => self.matrix_elements(operand, self.shape(operand), 0, first, out),
             Shape::Plain => {
                 let seed = self.seed(operand, 0);
                 (first..).zip(out).for_each(|(at, out)| *out = self.held(operand, small(hash(seed, at))));
@@ -238,8 +245,16 @@ impl Integers {
         self.elements(Operand::B, of_b + first, out);
     }
 
-    fn matrix_elements(&self, operand: Operand, first: u64, out: &mut [i8]) {
-        let Shape::Matrix { line, lines, along_k, rows, parts, .. } = *self.shape(operand) else {
+    /// The same of an operand of the second pair of factors, whose rows have the patterns of the first one's.
+    pub(super) fn second_elements(&self, operand: Operand, first: u64, out: &mut [i8]) {
+        if let Some(shapes) = &self.second {
+            self.matrix_elements(operand, &shapes[usize::from(operand != Operand::A)], self.second_from, first, out);
+        }
+    }
+
+    /// Elements of a matrix whose terms are those of the sums from `term` on.
+    fn matrix_elements(&self, operand: Operand, shape: &Shape, term: u64, first: u64, out: &mut [i8]) {
+        let Shape::Matrix { line, lines, along_k, rows, parts, .. } = *shape else {
             return out.fill(1);
         };
         let line = line * parts;
@@ -250,12 +265,12 @@ impl Integers {
             let (part, tail) = rest.split_at_mut(now);
             if along_k {
                 let pattern = self.pattern(operand, number);
-                self.terms(operand, pattern, at, part);
+                self.terms(operand, pattern, term + at, part);
             } else {
                 let (k, from) = (number % lines, number / lines * rows);
                 for (at, out) in (at..).zip(part) {
                     let seed = self.seed(operand, self.pattern(operand, from + at / parts));
-                    *out = self.term(operand, seed, k * parts + at % parts);
+                    *out = self.term(operand, seed, term + k * parts + at % parts);
                 }
             }
             (rest, number, at) = (tail, number + 1, 0);

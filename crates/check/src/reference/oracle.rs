@@ -35,7 +35,7 @@ impl<'a> Oracle<'a> {
         match &data.problem {
             Problem::Gemm(gemm) => {
                 let parts = gemm.parts();
-                let extent = [gemm.entries(), gemm.m, gemm.n * parts, gemm.k * parts];
+                let extent = [gemm.entries(), gemm.m, gemm.n * parts, gemm.terms() * parts];
                 let groups = data.groups();
                 let mut oracle = Oracle { data, kind: Kind::Gemm(gemm), extent, totals: None, groups };
                 oracle.totals = Along::ALL.into_iter().any(|of| gemm.totals_len(of) > 0).then(|| oracle.factor_totals());
@@ -192,6 +192,7 @@ impl<'a> Oracle<'a> {
                 (at(gemm, 0, g, row, k / 2), part, complex.conj_a && part == 1)
             });
         }
+        let out = self.without_second(Role::A2, first, out, |pair, k| at(pair, 0, g, row, k));
         factors(&self.data.a, first, out, |k| match &self.kind {
             Kind::Gemm(gemm) => Some(at(gemm, 0, g, row, k)),
             Kind::Conv(conv) => conv.left(g, row, k),
@@ -214,11 +215,21 @@ impl<'a> Oracle<'a> {
         {
             return factors(up, first, out, |k| Some(at(gemm, 1, g, k, column)));
         }
+        let out = self.without_second(Role::B2, first, out, |pair, k| at(pair, 1, g, k, column));
         factors(&self.data.b, first, out, |k| match &self.kind {
             Kind::Gemm(gemm) => Some(at(gemm, 1, g, k, column)),
             Kind::Conv(conv) => conv.right(g, column, k),
             Kind::Reduce(_) => None,
         });
+    }
+    /// Reads the terms of the second pair of factors, if there is one, and gives those of the first.
+    fn without_second<'o>(&self, role: Role, first: u64, out: &'o mut [f64], of: impl Fn(&Gemm, u64) -> u64) -> &'o mut [f64] {
+        let Kind::Gemm(gemm) = &self.kind else { return out };
+        let Some((pair, buffer)) = gemm.second_product().zip(self.data.added.given_to(role)) else { return out };
+        let own = (gemm.k.saturating_sub(first) as usize).min(out.len());
+        let (own, rest) = out.split_at_mut(own);
+        factors(buffer, first.max(gemm.k) - gemm.k, rest, |k| Some(of(&pair, k)));
+        own
     }
     /// Parts of an operand's complex elements: of which element, which part, and whether it is the negative of that.
     fn parts(&self, operand: Operand, first: u64, out: &mut [f64], of: impl Fn(&Gemm, u64) -> (u64, u64, bool)) {

@@ -246,6 +246,7 @@ mod tests {
             math_in_flight: None,
             promoted: None,
             copies: [Transport::Registers, Transport::Registers],
+            second: None,
             roles: None,
             hints: false,
         }

@@ -16,6 +16,7 @@ use super::own_operands;
 use super::refusal::Refusal;
 use super::registers;
 use super::rules::Env;
+use super::second;
 use super::shared_bytes::shared_map;
 use super::shared_map::SharedMap;
 use super::spans::slots;
@@ -106,11 +107,13 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         OperandFrame { side: a, tensor: &c.a, extent: c.m, run_time: m, entries_run_time, owners: along_m, shares: cluster.n };
     let b =
         OperandFrame { side: b, tensor: &c.b, extent: c.n, run_time: n, entries_run_time, owners: along_n, shares: cluster.m };
+    let frames = [a, b];
     let [a, b] = match c.source {
         ResultSource::OwnOperands(_) => own_operands::derive(plan, c, [&a, &b])?,
         ResultSource::Elements(_) => operand::derive_both(plan, &a, &b, &frame(false))?,
         ResultSource::Product => operand::derive_both(plan, &a, &b, &frame(true))?,
     };
+    let second = second::derive(plan, c, &frame(true), [&frames[0], &frames[1]], [&a, &b])?.map(Box::new);
     let (TiledOperand { tiling: a, copy: copy_a, read: read_a }, TiledOperand { tiling: b, copy: copy_b, read: read_b }) = (a, b);
     let copies = [read_a, read_b].map(|read| match read {
         Cow::Borrowed(_) => None,
@@ -121,7 +124,7 @@ fn derive_plan<'c>(plan: &Plan, c: &'c Contraction, env: &Env) -> Result<Derived
         copy_b.reads_two_tensors(plan)?;
     }
     let promoted = c.promotes(family).then(|| promoted(plan, c, &schedule)).transpose()?;
-    let schedule = Schedule { copies: [copy_a, copy_b], promoted, ..schedule };
+    let schedule = Schedule { copies: [copy_a, copy_b], second, promoted, ..schedule };
     check_useful_clusters(c, &cluster, &a, &b)?;
     let tiling = Tiling {
         k_tile,
@@ -313,6 +316,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
         math_in_flight,
         promoted: None,
         copies: [Transport::Registers, Transport::Registers],
+        second: None,
         roles,
         hints: plan.fences == 1,
     })

@@ -34,6 +34,7 @@ pub mod reduction;
 mod refusal;
 mod registers;
 mod rules;
+mod second;
 mod shared_bytes;
 mod shared_map;
 mod spans;
@@ -76,6 +77,7 @@ pub use reduction::{
 };
 pub use refusal::Refusal;
 pub use rules::Env;
+pub use second::SecondCopies;
 pub use shared_bytes::shared_align;
 pub use shared_map::{Area, Barriers, SharedMap};
 pub use spans::{ClassMap, Spans, spans};

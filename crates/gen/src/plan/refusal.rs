@@ -88,8 +88,8 @@ pub enum Refusal {
     /// The choice excludes groups with ends in device memory.
     #[error("{key}{value} is illegal for a grouped product: {why}")]
     Grouped { key: Key, value: u32, why: &'static str },
-    /// The choice excludes an operand B that is two tensors.
-    #[error("{key}{value} is illegal for a gated product with two tensors of weights: {why}")]
+    /// The choice excludes operands that are two tensors.
+    #[error("{key}{value} is illegal for a product with two tensors for an operand: {why}")]
     TwoTensors { key: Key, value: u32, why: &'static str },
     /// The choice does not fit threads that load their own operands to registers.
     #[error("{key}{value} with BIM4: {why}")]

@@ -2,6 +2,7 @@
 
 use super::bulk::{RowStaging, StoreTile};
 use super::reduction::Finish;
+use super::second::SecondCopies;
 use super::shared_map::SharedMap;
 use super::tile::{OperandTiling, k_step};
 use super::transport::Transport;
@@ -442,6 +443,9 @@ pub struct Schedule {
     pub promoted: Option<u32>,
     /// How A's and B's k-tiles get to shared memory.
     pub copies: [Transport; 2],
+    /// The same of a second pair of factors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second: Option<Box<SecondCopies>>,
     /// Wave roles; `None`: every wave does everything.
     pub roles: Option<RoleSplit>,
     /// Emit scheduling hints where the target has them.

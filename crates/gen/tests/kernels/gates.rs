@@ -21,7 +21,7 @@ use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Along, Dynamic, Factors, Gate, GateFunction, Gemm, GemmBuilder, Order, Problem};
 
 /// A device, a plan, and the types of the operands.
-type Way = (&'static str, &'static str, &'static [Scalar]);
+pub type Way = (&'static str, &'static str, &'static [Scalar]);
 
 const HALVES: &[Scalar] = &[Scalar::F16, Scalar::BF16];
 const FLOATS: &[Scalar] = &[Scalar::F32, Scalar::F64, Scalar::BF16];
@@ -47,7 +47,7 @@ const WAYS: [Way; 18] = [
     ("emu:gfx942", "A_MIC2__B_MIC4__C_UNI3_EDG1_UNR32_MAC128_ICE2_SKS1", HALVES),
 ];
 
-fn keys(plan: &str) -> Plan {
+pub fn keys(plan: &str) -> Plan {
     Constraint::parse(plan).expect("a plan").apply(&Plan::default()).into()
 }
 
@@ -216,7 +216,7 @@ fn two_tensors_refuse_copies_of_one() {
     let space = Space::new(&problem, &emulator("emu:sm_90a", false, 1).info().target).expect("a space");
     for source in 1..=3 {
         let why = space.resolve(&keys(&format!("B_WOS{source}__C_EDG1"))).err().map(|why| why.to_string()).unwrap_or_default();
-        assert!(why.contains("two tensors of weights") && why.contains("use WOS0"), "{source}: {why}");
+        assert!(why.contains("two tensors for an operand") && why.contains("use WOS0"), "{source}: {why}");
     }
 }
 
@@ -314,7 +314,7 @@ fn program(space: &Space, plan: &Plan, fault: Fault) -> Program {
 type Fault<'f> = &'f dyn Fn(&mut Contraction, &mut Transport);
 
 /// Whether a program passes for a problem.
-fn passes(device: &Arc<dyn Device>, space: &Space, plan: &Plan, program: &Program) -> bool {
+pub fn passes(device: &Arc<dyn Device>, space: &Space, plan: &Plan, program: &Program) -> bool {
     let compiled = compile(device.as_ref(), program).expect("it compiles");
     let case = Case::new(device, space.problem(), 3, test_factors(3, false), Samples::All).expect("a case");
     // The emulator reports reads beyond a buffer.

@@ -41,4 +41,5 @@ mod split_products;
 mod split_tails;
 #[path = "../support/mod.rs"]
 mod support;
+mod two_pairs;
 mod windows;

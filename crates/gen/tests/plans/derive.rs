@@ -127,6 +127,7 @@ fn classic_keys_arrive() {
         math_in_flight: None,
         promoted: None,
         copies: [Transport::Registers, Transport::Registers],
+        second: None,
         roles: None,
         hints: false,
     };

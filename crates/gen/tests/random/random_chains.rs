@@ -1,5 +1,5 @@
-//! Random links of chains on the emulator with every check on: gated products, and products of linear cross-entropies and of their gradients. 3,000
-//! in a whole run, half of them with rows at odd addresses.
+//! Random links of chains on the emulator with every check on: gated products, products of linear cross-entropies and of their gradients, products of
+//! two pairs of factors. 3,600 in a whole run, half of them with rows at odd addresses.
 //!
 //! `TILEWRIGHT_RANDOM_PAIRS` sets how many, `TILEWRIGHT_RANDOM_SEED` where the seeds start.
 
@@ -7,7 +7,7 @@ use crate::support;
 
 use support::Run;
 use tilewright_check::random::{Chain, Pair, Recipe};
-use tilewright_gen::plan::{Exit, Source, Transport};
+use tilewright_gen::plan::{Along, Exit, Source, Transport};
 use tilewright_gen::space::Space;
 use tilewright_ir::MathUnit;
 use tilewright_problem::{Activation, Problem};
@@ -115,4 +115,59 @@ fn of_loss_units(space: &Space, pair: &Pair) -> [bool; OF_LOSS_UNITS.len()] {
 fn losses_by_warpgroups_verify() {
     let recipe = Recipe { chain: Chain::Loss, ..Recipe::units() };
     Run { devices: &["emu:sm_90a"], recipe, count: 300, interleave: false }.all_pass_with(of_loss_units, &OF_LOSS_UNITS);
+}
+
+const OF_PAIRS: [&str; 7] = [
+    "multiply-adds",
+    "matrix units",
+    "vectors along k",
+    "asynchronous copies",
+    "a second pair of several k-tiles",
+    "splits",
+    "extents known only at launch",
+];
+
+fn of_pairs(space: &Space, pair: &Pair) -> [bool; OF_PAIRS.len()] {
+    let resolved = space.resolve(&pair.plan).unwrap_or_else(|e| panic!("{pair}: {e}"));
+    let (c, spec) = (&resolved.contraction, &resolved.spec);
+    let tiling = &spec.tiling;
+    let first = c.second.as_ref().map_or(c.k, |second| second.first);
+    [
+        tiling.unit == MathUnit::Fma,
+        tiling.unit != MathUnit::Fma,
+        tiling.a.load_width > 1 && tiling.a.load_along == Along::K,
+        spec.schedule.copies.iter().any(Transport::is_async),
+        c.k - first > tiling.k_tile.into(),
+        tiling.split_k.ways > 1,
+        !c.dynamic().is_none(),
+    ]
+}
+
+#[test]
+fn two_pairs_of_factors_verify() {
+    let devices = ["emu:sm_90a", "emu:sm_80", "emu:gfx942"];
+    Run { devices: &devices, recipe: Recipe::two_pairs(), count: 400, interleave: false }.all_pass_with(of_pairs, &OF_PAIRS);
+}
+
+const OF_PAIR_UNITS: [&str; 6] =
+    ["wgmma", "bulk copies", "rows by producer warps", "clusters", "persistent work-groups", "k along lines"];
+
+fn of_pair_units(space: &Space, pair: &Pair) -> [bool; OF_PAIR_UNITS.len()] {
+    let resolved = space.resolve(&pair.plan).unwrap_or_else(|e| panic!("{pair}: {e}"));
+    let spec = &resolved.spec;
+    let bulk = spec.schedule.second.as_ref().map_or([None, None], |second| second.bulk.clone());
+    [
+        spec.tiling.unit == MathUnit::Warpgroup,
+        bulk.iter().any(Option::is_some),
+        spec.schedule.copies.iter().any(|copy| matches!(copy, Transport::Written(_))),
+        spec.tiling.cluster.size() > 1,
+        spec.tiling.persistent > 0,
+        bulk.iter().flatten().any(|tile| !tile.k_contiguous),
+    ]
+}
+
+#[test]
+fn two_pairs_of_factors_by_warpgroups_verify() {
+    let recipe = Recipe { chain: Chain::Pairs, ..Recipe::units() };
+    Run { devices: &["emu:sm_90a"], recipe, count: 200, interleave: false }.all_pass_with(of_pair_units, &OF_PAIR_UNITS);
 }

@@ -94,6 +94,12 @@ impl Tensor {
             });
             return self.len.saturating_sub(fewer.fold(0, u64::saturating_add));
         };
+        // Coordinates before and beyond the elements that exist move nothing.
+        let padded = (0..3).any(|i| shape.valid[i] != (0, self.view.extent[i] as i64));
+        if padded && shape.strides.iter().all(|stride| *stride >= 0) {
+            let last = (0..3).map(|i| i128::from(shape.strides[i]) * (i128::from(shape.valid[i].1).min(extent[i].into()) - 1));
+            return u64::try_from(i128::from(shape.base) + last.sum::<i128>() + 1).unwrap_or(0).min(self.len);
+        }
         let steps = shape.strides.iter().zip(extent).map(|(s, e)| s.unsigned_abs().saturating_mul(e.saturating_sub(1)));
         steps.fold(shape.base.unsigned_abs().saturating_add(1), u64::saturating_add).min(self.len)
     }

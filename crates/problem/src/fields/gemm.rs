@@ -53,6 +53,22 @@ pub(super) const FIELDS: &[Field] = &[
         .default("tight"),
     row("ldc", Number(1), "leading dimension of C", |b, v| put(&mut b.ld[2], number(v).map(Some)), |g| one(g.c.ld)).spelled(Always("ldc"), "ldc", COLUMN | C | RARE)
         .default("tight"),
+    row("k2", Extent, "length of a second pair of factors: A2 B2 is added", |b, v| put(&mut b.k2, number(v).map(Some)), |g| {
+        g.second.map_or_else(Vec::new, |pair| one(pair.k))
+    }).spelled(Optional("second"), "k2", COLUMN | C | RARE)
+    .default("none")
+    .detail("As of a linear layer with a low-rank update (LoRA). A2 and B2 are transposed as A and B are")
+    .title(", and k {}"),
+    row("lda2", Number(1), "leading dimension of A2", |b, v| put(&mut b.ld2[0], number(v).map(Some)), |g| {
+        g.second.map_or_else(Vec::new, |pair| one(pair.lda))
+    }).spelled(Optional("secondlda"), "lda2", COLUMN | C | RARE)
+    .requires("k2")
+    .default("tight"),
+    row("ldb2", Number(1), "leading dimension of B2", |b, v| put(&mut b.ld2[1], number(v).map(Some)), |g| {
+        g.second.map_or_else(Vec::new, |pair| one(pair.ldb))
+    }).spelled(Optional("secondldb"), "ldb2", COLUMN | C | RARE)
+    .requires("k2")
+    .default("tight"),
     row("workspace", Number(0), "workspace budget in elements of A", workspace, |g| {
         one(g.workspace / u64::from(g.dtype.bytes()))
     }).spelled(Always("ws"), "", NOWHERE_ELSE)

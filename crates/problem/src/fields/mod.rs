@@ -304,7 +304,7 @@ impl From<Refused> for ProblemError {
 #[derive(Clone, Debug)]
 pub enum Draft {
     /// A matrix product.
-    Gemm(GemmBuilder),
+    Gemm(Box<GemmBuilder>),
     /// A convolution.
     Conv(ConvBuilder),
     /// A reduction.
@@ -320,7 +320,7 @@ impl Draft {
         let place = |given: &Given| kind.fields().iter().position(|field| field.name == given.field.name);
         given.sort_by_key(|given| (given.field.name != "dtype", place(given)));
         let mut draft = match kind {
-            Of::Gemm => Draft::Gemm(Gemm::new(Scalar::F32, 0, 0, 0)),
+            Of::Gemm => Draft::Gemm(Box::new(Gemm::new(Scalar::F32, 0, 0, 0))),
             Of::Conv => Draft::Conv(Conv::new(Scalar::F32, 0, 0, 0, &[], &[])),
             Of::Reduce => Draft::Reduce(Reduce::new(Scalar::F32, &[], &[])),
         };

@@ -55,6 +55,7 @@ impl Gemm {
         self.validate_complex_types()?;
         self.validate_fields()?;
         self.validate_gate()?;
+        self.validate_second()?;
         self.validate_groups()?;
         self.validate_zero_points()?;
         self.validate_epilogue()?;

@@ -391,6 +391,7 @@ impl Chains<'_> {
             gaps: None,
             merged_groups: self.merged_groups(),
             drop_c: conv.drop_c,
+            second: None,
             transposed: false,
         })
     }

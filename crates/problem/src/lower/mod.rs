@@ -7,6 +7,7 @@ mod form;
 mod gate;
 mod operand;
 mod phases;
+mod second;
 
 use self::complex::Neighbours;
 use self::gate::Halves;
@@ -24,7 +25,7 @@ use crate::quant::{Quant, Scale, ZeroPoint};
 use crate::ragged::Ragged;
 use crate::reduce::{MOST_AXES, Reduce as ReduceProblem};
 use crate::reduction::{Operator, Reduction};
-use crate::view::{Access, View, ViewBuilder};
+use crate::view::{Access, COL, View, ViewBuilder};
 use tilewright_ir::Scalar;
 
 pub use form::{ConvForm, GroupForm, KOrder, Padding, Samples};
@@ -215,6 +216,7 @@ fn lower_reduce(reduce: &ReduceProblem, of: Operand) -> Result<Contraction, Prob
         gaps: None,
         merged_groups: 1,
         drop_c: true,
+        second: None,
         transposed: false,
     })
 }
@@ -275,6 +277,7 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
         }
         let dims = [("g", gemm.batch, batch_stride), ("row", rows, row_stride), ("col", cols, col_stride)];
         let builder = ViewBuilder::tensor(&dims.map(|(name, count, apart)| (name, count, apart as i64)));
+        let builder = second::without_second(gemm, index, builder);
         // B is addressed by (g, n, k).
         Ok((if index == 1 { builder.view("g", "col", "row")? } else { builder.view("g", "row", "col")? }, None))
     };
@@ -333,6 +336,8 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
         epilogue = complex::epilogue(complex, epilogue);
     }
     let [m, n, k] = complex::sizes(gemm);
+    let second = second::operands(gemm)?;
+    let k = second.as_ref().map_or(k, |second| second.a.view.extent[COL]);
     let n = halves.map_or(n, |halves| halves.columns());
     Ok(Contraction {
         g: gemm.batch,
@@ -352,6 +357,7 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
         gaps: None,
         merged_groups: 1,
         drop_c: gemm.drop_c,
+        second,
         transposed: false,
     })
 }

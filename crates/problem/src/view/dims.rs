@@ -76,7 +76,7 @@ impl View {
     /// The view as dimensions, if it is made of digits of single coordinates, and of conditions that are positions along dimensions.
     pub fn dims(&self) -> Option<Dimensions> {
         let plain = self.digits(&[])?;
-        let digits = match windows(&plain, &expanded(&self.access.offset, &plain)?.coefficients) {
+        let digits = match windows(&plain, &expanded(&self.access.offset, &plain)?.coefficients, &self.existing(&plain)?) {
             cuts if cuts.is_empty() => plain,
             cuts => self.digits(&cuts)?,
         };
@@ -98,6 +98,19 @@ impl View {
         base += self.unbounded(&digits, &rest, &mut dims);
         dims.sort_by_key(|dim| dim.stride);
         Some(Dimensions { digits, dims, base })
+    }
+
+    /// Values of each digit that the conditions on it alone leave.
+    fn existing(&self, digits: &[Digit]) -> Option<Vec<i64>> {
+        let mut values: Vec<i64> = digits.iter().map(|digit| digit.extent).collect();
+        for bound in &self.access.bounds {
+            let coefficients = expanded(&bound.value, digits)?.coefficients;
+            let mut moved = coefficients.iter().enumerate().filter(|(_, step)| **step != 0);
+            if let (Some((i, 1)), None) = (moved.next(), moved.next()) {
+                values[i] = values[i].min(bound.high - bound.low);
+            }
+        }
+        Some(values)
     }
 
     /// The digits that the normal form cuts coordinates into, and so many further cuts (axis, place) do, where each cut divides the next.
@@ -165,11 +178,12 @@ impl View {
 }
 
 /// Where contiguous digits are to be cut: taps whose elements follow each other in memory are one digit, within which windows start.
-fn windows(digits: &[Digit], distances: &[i64]) -> Vec<(usize, i64)> {
+/// A digit reaches no farther than the values that its own conditions leave.
+fn windows(digits: &[Digit], distances: &[i64], existing: &[i64]) -> Vec<(usize, i64)> {
     let mut cuts = Vec::new();
-    for (digit, _) in digits.iter().zip(distances).filter(|(_, distance)| **distance == 1) {
+    for ((digit, _), values) in digits.iter().zip(distances).zip(existing).filter(|((_, distance), _)| **distance == 1) {
         let others = digits.iter().zip(distances).filter(|(other, _)| other.axis != digit.axis && other.extent > 1);
-        let within = others.map(|(_, step)| *step).filter(|step| (2..digit.extent).contains(step));
+        let within = others.map(|(_, step)| *step).filter(|step| (2..*values).contains(step));
         cuts.extend(within.filter(|step| digit.extent % step == 0).map(|step| (digit.axis, digit.div * step)));
     }
     cuts

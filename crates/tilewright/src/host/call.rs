@@ -116,6 +116,10 @@ impl HostCode<'_> {
             (ArgKind::TensorMap(map), Binding::UpMap(first)) => {
                 return map::encode(c, launch, n, map, &from(Role::Up, c.b.scalar.bytes_of(*first)));
             }
+            (ArgKind::TensorMap(map), Binding::SecondMap(operand, first)) => {
+                let bytes = c.tensor(*operand).scalar.bytes_of(*first);
+                return map::encode(c, launch, n, map, &from(Role::second(*operand), bytes));
+            }
             (ArgKind::TensorMap(map), Binding::PreactivationsMap(first)) => {
                 let bytes = c.preactivations().map_or(0, |x| x.scalar.bytes_of(*first));
                 return map::encode(c, launch, n, map, &from(Role::Preactivations, bytes));
@@ -124,7 +128,14 @@ impl HostCode<'_> {
                 return map::encode(c, launch, n, map, &from(Role::Workspace, *byte));
             }
             (ArgKind::TensorMap(_), _)
-            | (_, Binding::OperandMap(..) | Binding::UpMap(_) | Binding::PreactivationsMap(_) | Binding::WorkspaceMap(_)) => {
+            | (
+                _,
+                Binding::OperandMap(..)
+                | Binding::UpMap(_)
+                | Binding::SecondMap(..)
+                | Binding::PreactivationsMap(_)
+                | Binding::WorkspaceMap(_),
+            ) => {
                 return Err(self.malformed(format!("argument {n} is {binding:?}")));
             }
             (_, Binding::Buffer(operand)) => from((*operand).into(), 0),
@@ -133,6 +144,7 @@ impl HostCode<'_> {
             (_, Binding::Residual) => from(Role::Residual, 0),
             (_, Binding::Preactivations) => from(Role::Preactivations, 0),
             (_, Binding::Up) => from(Role::Up, 0),
+            (_, Binding::Second(operand)) => from(Role::second(*operand), 0),
             (_, Binding::Reduction(number)) => from(Role::Reduction(*number), 0),
             (_, Binding::Workspace(byte)) => from(Role::Workspace, *byte),
             (_, Binding::Offset(operand)) => self.offset(*operand).to_string(),

@@ -107,6 +107,10 @@ impl HostCode<'_> {
             let about = format!("up weights, {} x {}, laid out as B is", c.b.len, c.b.scalar);
             all.push(pointer("const void *", Role::Up.name(), Role::Up, align, about));
         }
+        for (role, x) in c.second_operands() {
+            let about = format!("{}, {} x {}", role.words(), x.len, x.scalar);
+            all.push(pointer("const void *", role.name(), role, align, about));
+        }
         if let Some(x) = c.preactivations() {
             let about =
                 format!("pre-activations, {} x {}, laid out as C is without gaps, twice as many columns", x.len, x.scalar);

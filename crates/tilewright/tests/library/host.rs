@@ -47,6 +47,7 @@ fn operations(context: &Context) -> Vec<Operation> {
             .constrained(&Constraint::parse("B_MIC16__C_UNI2_CST1").expect("a constraint")),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
         gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
+        gemm(Gemm::new(Scalar::BF16, 256, 256, 256).trans(false, true).k2(16)),
         gemm(Gemm::new(Scalar::BF16, 256, 256, 128).reduce(told("max:n"))),
         conv(Direction::Forward, 1),
         conv(Direction::BackwardData, 2),
@@ -63,7 +64,7 @@ fn memory(name: &str) -> u64 {
     if let Some(number @ 1..) = name.strip_prefix("reduced_").and_then(|number| number.parse::<u64>().ok()) {
         return (number + 7) << 34;
     }
-    if let Some(number) = ["scale_m", "scale_n", "zero_a", "zero_b", "ends", "preactivations", "up"]
+    if let Some(number) = ["scale_m", "scale_n", "zero_a", "zero_b", "ends", "preactivations", "up", "a2", "b2"]
         .into_iter()
         .zip(20..)
         .find_map(|(n, number)| (n == name).then_some(number))

@@ -71,6 +71,7 @@ fn main() {
             products_of_8_bit_integers
             products_of_complex_numbers
             gated_products_and_their_preactivations
+            products_of_two_pairs_of_factors
             a_convolution_in_place_and_materialised
             sources_stand_alone_in_every_language
             every_storage_type

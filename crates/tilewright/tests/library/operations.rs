@@ -421,6 +421,27 @@ pub fn gated_products_and_their_preactivations() {
     assert!(missing.contains("up weights") && missing.contains("none was given"), "{missing}");
 }
 
+/// A low-rank update in the same sums, and inputs of two tensors side by side.
+pub fn products_of_two_pairs_of_factors() {
+    let context = context();
+    let (m, n, k, rank) = (21usize, 14usize, 9usize, 3usize);
+    let (a, b, a2, b2) = (numbers(m * k), numbers(k * n), numbers(m * rank + 1), numbers(rank * n));
+    let gemm = |rank: usize| Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).k2(rank as u64);
+    let op = context.gemm(gemm(rank)).expect("a problem");
+    let [da, db, da2, db2] = [&a, &b, &a2, &b2].map(|x| context.upload(x).expect("memory"));
+    let mut c = context.upload(&vec![0.0_f32; m * n]).expect("memory");
+    op.run_with(Operands::new(&da, &db, &mut c).second(&da2, &db2)).expect("it runs");
+    let sums = product(&a, &b, m, n, k).into_iter().zip(product(&a2, &b2, m, n, rank));
+    assert_eq!(c.download().expect("the result"), sums.map(|(x, y)| x + y).collect::<Vec<_>>());
+    let missing = op.run_with(Operands::new(&da, &db, &mut c)).expect_err("no memory").to_string();
+    assert!(missing.contains("operand A of the second pair") && missing.contains("none was given"), "{missing}");
+    let small = op.run_with(Operands::new(&da, &db, &mut c).second(&da2, &da2)).map(|_| ());
+    assert!(small.is_ok(), "64 elements suffice for B2: {small:?}");
+    let few = context.upload(&numbers(m * rank - 1)).expect("memory");
+    let small = op.run_with(Operands::new(&da, &db, &mut c).second(&few, &db2)).expect_err("too small").to_string();
+    assert!(small.contains("operand A of the second pair holds 248 bytes, 252 are needed"), "{small}");
+}
+
 /// Complex numbers from any element on; the conjugate transpose of A; a result beside the old one.
 pub fn products_of_complex_numbers() {
     let context = context();

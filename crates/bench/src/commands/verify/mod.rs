@@ -114,6 +114,7 @@ fn recipe(info: &DeviceInfo, mix: Mix) -> Recipe {
         Mix::Grouped => Recipe { formats: true, grouped: true, ..all },
         Mix::Gated => Recipe { formats: true, chain: Chain::Gated, ..all },
         Mix::Losses => Recipe { formats: true, chain: Chain::Loss, ..all },
+        Mix::Pairs => Recipe { formats: true, chain: Chain::Pairs, ..all },
         Mix::Tails => Recipe { formats: true, tails: true, ..all },
         Mix::Reduce => Recipe { reductions: true, ..all },
         Mix::ReduceUnits => Recipe { reductions: true, ..recipe(info, Mix::Units) },

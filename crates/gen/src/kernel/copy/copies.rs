@@ -11,7 +11,7 @@ use crate::kernel::tile::cluster::CopyPart;
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{BulkTile, KernelSpec, Spans, Transport};
-use tilewright_ir::affine::{Coord, Part, affine};
+use tilewright_ir::affine::{Affine, Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::view::ROW;
 
@@ -35,11 +35,26 @@ pub(crate) struct Maps {
     pub up: Option<ArgId>,
 }
 
+/// What tiles of a second pair of factors are read through.
+pub(crate) struct SecondSources {
+    /// The first k of the second pair, at which a k-tile begins.
+    pub first: u64,
+    pub inputs: [Input; 2],
+    pub sources: [Source; 2],
+}
+
+/// The map of an operand of the second pair, and the coordinates of its copies by (g, row, k).
+struct SecondBox<'a> {
+    map: ArgId,
+    at: &'a [Affine],
+}
+
 /// Both operands of a role's copies.
 pub(crate) struct Operands<'a> {
     pub spec: &'a KernelSpec,
     pub tiles: TileWalk<'a>,
     pub sources: [Source; 2],
+    pub second: Option<SecondSources>,
     /// Operands with a halo, by position and channel.
     pub halos: [Option<Input>; 2],
     /// None where no tile is shared.
@@ -52,8 +67,9 @@ pub(crate) struct Operands<'a> {
 
 /// Producer warps that write tiles through registers.
 struct Writers<'a> {
-    /// Tiles that they load from global memory.
+    /// Tiles that they load from global memory, and those of the second pair of factors.
     tiles: [Option<FetchTile<'a>>; 2],
+    second: [Option<FetchTile<'a>>; 2],
     /// Operands that they shift from the staging buffer.
     shifter: Option<Shifter<'a>>,
     /// True in the thread that issues bulk copies.
@@ -86,12 +102,32 @@ pub(crate) struct Copies<'a> {
 
 /// How one operand's k-tiles of a result tile come.
 enum Method<'a> {
-    Threads(Box<Loader<'a>>),
+    Threads(Box<PairLoader<'a>>),
     /// Before the loop.
     Halo,
     Bulk(Maps),
     Written,
     Shifted,
+}
+
+/// How threads load an operand's k-tiles.
+struct PairLoader<'a> {
+    lead: Loader<'a>,
+    /// Of the second pair of factors.
+    second: Option<Loader<'a>>,
+}
+
+impl<'a> PairLoader<'a> {
+    /// The loader of a pair.
+    fn of(&self, second: bool) -> &Loader<'a> {
+        self.second.as_ref().filter(|_| second).unwrap_or(&self.lead)
+    }
+    /// Moves both to the next k-tile.
+    fn advance(&self, b: &mut Builder, k_step: i64, condition: Option<ExprId>) {
+        for loader in std::iter::once(&self.lead).chain(&self.second) {
+            loader.advance(b, k_step, condition);
+        }
+    }
 }
 
 /// The copies of a result tile.
@@ -107,6 +143,13 @@ pub(crate) struct TileCopies<'a> {
 impl Operands<'_> {
     pub const fn input(&self, i: usize) -> &Input {
         self.tiles.inputs[i]
+    }
+
+    /// The map of an operand of the second pair of factors, and where its copies start.
+    fn second_box(&self, i: usize) -> Option<SecondBox<'_>> {
+        let tile = self.spec.schedule.second.as_ref()?.bulk[i].as_ref()?;
+        let Source::Map(maps) = &self.second.as_ref()?.sources[i] else { return None };
+        Some(SecondBox { map: maps.own, at: &tile.at })
     }
 
     /// Returns whether producer warps write tiles through registers.
@@ -139,12 +182,12 @@ impl Operands<'_> {
     fn writers<'k>(&'k self, b: &mut Builder, ring: &'k Ring, thread: ExprId, first: ExprId) -> Writers<'k> {
         let first_lane = b.bind("first_producer_lane", (thread % self.spec.tiling.wave_lanes).equals(0));
         let t = &self.spec.tiling;
-        let tiles = [0, 1].map(|i| {
-            let (Transport::Written(tile), Source::Memory(source)) = (&self.spec.schedule.copies[i], &self.sources[i]) else {
+        let written = |i: usize, input: &'k Input, source: &Source| {
+            let (Transport::Written(tile), Source::Memory(source)) = (&self.spec.schedule.copies[i], source) else {
                 return None;
             };
             Some(FetchTile {
-                input: self.input(i),
+                input,
                 axis: i,
                 source: *source,
                 array: self.shared[i].array,
@@ -158,6 +201,11 @@ impl Operands<'_> {
                 beyond: [self.spec.tiling.cluster.m, self.spec.tiling.cluster.n][i] > 1,
                 ints: self.tiles.ints,
             })
+        };
+        let tiles = [0, 1].map(|i| written(i, self.input(i), &self.sources[i]));
+        let second = [0, 1].map(|i| {
+            let second = self.second.as_ref()?;
+            written(i, &second.inputs[i], &second.sources[i])
         });
         let staging = self.sources.each_ref().map(|source| match source {
             Source::Classes(spans, maps) => Some(Staged { spans, maps }),
@@ -169,7 +217,7 @@ impl Operands<'_> {
             shifter.begin(b);
             shifter
         });
-        Writers { tiles, shifter, first, first_lane }
+        Writers { tiles, second, shifter, first, first_lane }
     }
 }
 
@@ -224,7 +272,17 @@ impl<'a> Copies<'a> {
                 }
                 Source::Memory(source) => match self.writers.as_ref().and_then(|w| w.tiles[i].as_ref()) {
                     Some(_) => Method::Written,
-                    None => Method::Threads(Box::new(self.loader(b, i, *source, at, range))),
+                    None => {
+                        let lead =
+                            self.loader(b, i, LoadFrom { input: self.of.input(i), source: *source, staging: None }, at, range);
+                        let staging = Some(lead.staging());
+                        let second = self.of.second.as_ref().and_then(|second| match &second.sources[i] {
+                            Source::Memory(source) => Some(LoadFrom { input: &second.inputs[i], source: *source, staging }),
+                            _ => None,
+                        });
+                        let second = second.map(|from| self.loader(b, i, from, at, range));
+                        Method::Threads(Box::new(PairLoader { lead, second }))
+                    }
                 },
             };
         }
@@ -254,17 +312,18 @@ impl<'a> Copies<'a> {
             sets: of.sets,
             tiles: 1,
             rows: Some(end),
+            staging: None,
         };
         let loader = Loader::new(b, input, shared.clone(), &cx, halo.channels, true, of.tiles.ints);
         let (start, stage) = (Coord::start(b, zero, halo.channels.into()), b.int(0, Scalar::I32));
         loader.fetch(b, start, None, None, 0, stage);
     }
 
-    fn loader<'t>(&'t self, b: &mut Builder, i: usize, source: Memory, at: &TilePosition, range: &KRange) -> Loader<'t> {
+    fn loader<'t>(&'t self, b: &mut Builder, i: usize, from: LoadFrom<'t>, at: &TilePosition, range: &KRange) -> Loader<'t> {
         let of = self.of;
         let shape = of.tiles.shape;
         let cx = LoadContext {
-            source,
+            source: from.source,
             thread: self.thread,
             row_start: Operands::start(at, i),
             g: Coord::plain(b, of.entry(at, i)),
@@ -272,18 +331,37 @@ impl<'a> Copies<'a> {
             sets: of.sets,
             tiles: if i == 0 { shape.rows.first_tile + shape.tiles_m } else { shape.tiles_n },
             rows: at.sizes[i],
+            staging: from.staging,
         };
         let asynchronous = of.spec.schedule.copies[i].is_async();
-        Loader::new(b, of.input(i), of.shared[i].clone(), &cx, of.spec.tiling.k_tile, asynchronous, of.tiles.ints)
+        Loader::new(b, from.input, of.shared[i].clone(), &cx, of.spec.tiling.k_tile, asynchronous, of.tiles.ints)
     }
 }
 
+/// What a loader reads, and the staging registers that it shares with another.
+struct LoadFrom<'a> {
+    input: &'a Input,
+    source: Memory,
+    staging: Option<RegId>,
+}
+
 impl TileCopies<'_> {
-    fn loaders(&self) -> impl Iterator<Item = (usize, &Loader<'_>)> {
+    fn pair_loaders(&self) -> impl Iterator<Item = (usize, &PairLoader<'_>)> {
         self.role.of.order().into_iter().filter_map(|i| match &self.operands[i] {
             Method::Threads(loader) => Some((i, &**loader)),
             _ => None,
         })
+    }
+
+    fn loaders(&self) -> impl Iterator<Item = (usize, &Loader<'_>)> {
+        self.pair_loaders().map(|(i, loader)| (i, &loader.lead))
+    }
+    /// Emits what reads the k-tile from `k` on: for the first pair of factors (false) and for the second (true), if there is one.
+    fn of_pair(&self, b: &mut Builder, k: ExprId, read: impl Fn(&mut Builder, bool)) {
+        match &self.role.of.second {
+            None => read(b, false),
+            Some(second) => b.if_else(k.lt(second.first as i64), |b| read(b, false), |b| read(b, true)),
+        }
     }
 
     /// The next k-tile: into this set of staging registers, or on its way to the next stage.
@@ -307,9 +385,9 @@ impl TileCopies<'_> {
         let limit = range.ragged.then_some(KLimit { below_zero: range.staggered, end: range.limit });
         let next = b.value(k + range.step);
         let more = overruns.then(|| b.bind("more_tiles", next.lt(range.limit)));
-        for (i, loader) in self.loaders() {
+        for (i, loader) in self.pair_loaders() {
             let buffer = self.stage_start(b, self.role.issue, i);
-            loader.fetch(b, coord, valid, limit, set, buffer);
+            self.of_pair(b, k, |b, second| loader.of(second).fetch(b, coord, valid, limit, set, buffer));
             loader.advance(b, range.step, more);
         }
         let next = match more {
@@ -345,9 +423,9 @@ impl TileCopies<'_> {
         let range = self.range;
         let coord = Coord::start(b, k, range.every);
         let limit = range.ragged.then_some(KLimit { below_zero: false, end: range.limit });
-        for (i, loader) in self.loaders() {
+        for (i, loader) in self.pair_loaders() {
             let buffer = self.stage_start(b, self.role.issue, i);
-            loader.fetch(b, coord, None, limit, 0, buffer);
+            self.of_pair(b, k, |b, second| loader.of(second).fetch(b, coord, None, limit, 0, buffer));
             loader.advance(b, range.step, None);
         }
     }
@@ -360,10 +438,12 @@ impl TileCopies<'_> {
         if let Some(shifter) = &writers.shifter {
             shifter.emit(b, stage);
         }
-        for (i, tile) in writers.tiles.iter().enumerate() {
-            if let Some(tile) = tile {
-                tile.emit(b, stage, self.at, Operands::start(self.at, i), k, self.range);
-            }
+        for (i, (first, second)) in writers.tiles.iter().zip(&writers.second).enumerate() {
+            self.of_pair(b, k, |b, is_second| {
+                if let Some(tile) = if is_second { second } else { first } {
+                    tile.emit(b, stage, self.at, Operands::start(self.at, i), k, self.range);
+                }
+            });
         }
         if self.loaders().next().is_some() {
             self.load(b, k);
@@ -390,8 +470,8 @@ impl TileCopies<'_> {
         let copied = |i: usize| Some((maps[i]?, of.shared[i].panels.as_ref()?));
         let bytes = (0..2).filter_map(copied).map(|(_, tile)| tile.bytes).sum();
         b.bulk(BulkOp::Expect { barrier, bytes });
-        let (k, zero) = (b.value(k.cast(Scalar::I32)), b.int(0, Scalar::I32));
-        let k = Coord { aligned: k, every: self.range.every, local: zero };
+        let (k_start, zero) = (b.value(k.cast(Scalar::I32)), b.int(0, Scalar::I32));
+        let k = Coord { aligned: k_start, every: self.range.every, local: zero };
         for i in 0..2 {
             let Some((maps, t)) = copied(i) else { continue };
             let first = b.value(stage * of.shared[i].stage);
@@ -421,16 +501,21 @@ impl TileCopies<'_> {
                     let row = Coord { local: b.value(row.local + row_by), ..row };
                     let k = Coord { local: k_by, ..k };
                     let point = [Coord::plain(b, g), row, k];
-                    let at: Vec<ExprId> = t.at.iter().map(|form| affine(b, form, &point, Part::Whole, Scalar::I32)).collect();
                     let to = b.mem(Base::Shared(of.shared[i].array), first + (column * t.lines + line) * (height * t.row));
-                    let load = |b: &mut Builder, map| b.bulk(BulkOp::Load { to, map, at: at.clone(), barrier, peers });
-                    // A box is within the rows of one tensor.
+                    let load = |b: &mut Builder, map, forms: &[Affine]| {
+                        let at = forms.iter().map(|form| affine(b, form, &point, Part::Whole, Scalar::I32)).collect();
+                        b.bulk(BulkOp::Load { to, map, at, barrier, peers });
+                    };
+                    // A box is within the rows and within the terms of one tensor.
                     match (maps.up, &of.input(i).up) {
                         (Some(up), Some(form)) => {
                             let second = affine(b, form, &point, Part::Whole, Scalar::I32);
-                            b.if_else(second.equals(0), |b| load(b, maps.own), |b| load(b, up));
+                            b.if_else(second.equals(0), |b| load(b, maps.own, &t.at), |b| load(b, up, &t.at));
                         }
-                        _ => load(b, maps.own),
+                        _ => self.of_pair(b, k_start, |b, second| match of.second_box(i).filter(|_| second) {
+                            Some(SecondBox { map, at }) => load(b, map, at),
+                            None => load(b, maps.own, &t.at),
+                        }),
                     }
                 }
             }

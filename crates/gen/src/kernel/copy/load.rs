@@ -122,6 +122,8 @@ pub(crate) struct LoadContext {
     pub tiles: u64,
     /// How many rows there are, where that is known only at launch, or differs from tile to tile.
     pub rows: Option<ExprId>,
+    /// The loader of the first pair of factors, whose staging registers serve the second pair, too.
+    pub staging: Option<RegId>,
 }
 
 impl LoadContext {
@@ -144,7 +146,12 @@ impl<'a> Loader<'a> {
         ints: Ints,
     ) -> Self {
         let t = &input.tiling;
-        let name = if input.operand == Operand::A { "a" } else { "b" };
+        let name = match (input.operand, cx.staging) {
+            (Operand::A, None) => "a",
+            (Operand::A, Some(_)) => "a2",
+            (_, None) => "b",
+            (_, Some(_)) => "b2",
+        };
         let share = t.share(k_tile);
         let thread = [(Axis::Thread, cx.thread)];
         let row_thread = share.emit(b, Axis::Row, &thread, Scalar::I32);
@@ -158,10 +165,10 @@ impl<'a> Loader<'a> {
         let vectors: Vec<Vector> = (0..share.extent(Axis::Vector) as i64).map(distance).collect();
         let scalar = input.tensor.scalar;
         let lanes = t.load_width.div_ceil(scalar.numbers()) as u8;
-        let stage = if asynchronous {
-            RegId(u32::MAX)
-        } else {
-            b.regs(&format!("{name}_stage"), scalar.vector(lanes), cx.sets * vectors.len() as u32)
+        let stage = match cx.staging {
+            Some(stage) => stage,
+            None if asynchronous => RegId(u32::MAX),
+            None => b.regs(&format!("{name}_stage"), scalar.vector(lanes), cx.sets * vectors.len() as u32),
         };
         let each = pieces(input, &shared);
         let part = t.load_width / each;
@@ -218,6 +225,10 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// The registers that vectors wait in.
+    pub fn staging(&self) -> RegId {
+        self.stage
+    }
     /// True if this operand is copied asynchronously.
     pub fn is_async(&self) -> bool {
         self.asynchronous

@@ -2,7 +2,7 @@
 
 use crate::kernel::arguments::{Arguments, Bound};
 use crate::kernel::change::Change;
-use crate::kernel::copy::copies::{Maps, Source, chunked_map};
+use crate::kernel::copy::copies::{Maps, SecondSources, Source, chunked_map};
 use crate::kernel::copy::memory::Memory;
 use crate::kernel::exit::operations::{Applied, Operations};
 use crate::kernel::exit::out::{OutArgs, Target};
@@ -11,13 +11,13 @@ use crate::kernel::input::{Input, Ints, Regions, Shape};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::groups::{Groups, Terms};
 use crate::kernel::tile::position::Sizes;
-use crate::plan::{KernelSpec, Spans, Split, StoreTile, Transport};
+use crate::plan::{BulkTile, KernelSpec, Spans, Split, StoreTile, Transport};
 use crate::program::Binding;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::*;
 use tilewright_problem::contraction::{Contraction, GroupEnds, LaunchExtents, Operand, Vector};
 use tilewright_problem::view::G;
-use tilewright_problem::{Extent, Quant, Ragged};
+use tilewright_problem::{Extent, Quant, Ragged, Role};
 
 /// The up weights, in words.
 const UP: &str = "operand B of the gate's other factor";
@@ -39,17 +39,11 @@ impl Declare<'_> {
         let doc = if region.is_none() { doc.to_string() } else { format!("{doc}, materialised in workspace") };
         match &self.spec.schedule.copies[i] {
             Transport::Bulk(tile) => {
-                let map = chunked_map(tile, x, self.shape);
-                let rows = x.rows.map(|extent| (usize::from(tile.k_contiguous), extent));
-                // A copy of a chunk has as many entries as the chunk has.
-                let entries = tile.at.iter().position(|at| *at == Affine::axis(G)).filter(|_| x.run_time_batch && !x.chunk_local);
-                let batch = entries.map(|dim| (dim, Extent::G));
                 let before = tile.first * u64::from(x.tensor.scalar.bytes());
                 let of_copy = |region: u64| Binding::WorkspaceMap(region + before);
                 let to = region.map_or(Binding::OperandMap(x.operand, tile.first), of_copy);
-                let extents = rows.into_iter().chain(batch);
-                let own = self.args.map(self.b, name, map.clone(), &doc, to, extents.clone());
-                let up = x.up.is_some().then(|| self.args.map(self.b, "up", map, UP, Binding::UpMap(tile.first), extents));
+                let own = self.bulk(x, tile, name, &doc, to);
+                let up = x.up.is_some().then(|| self.bulk(x, tile, "up", UP, Binding::UpMap(tile.first)));
                 return Source::Map(Maps { own, up });
             }
             Transport::Shifted(of) => return Source::Classes(of.spans.clone(), self.classes(name, &doc, x, &of.spans)),
@@ -69,6 +63,40 @@ impl Declare<'_> {
         let change = Change::declare(self.b, self.args, &x.tensor);
         let up = x.up.is_some().then(|| self.args.buffer(self.b, "up", x.tensor.scalar, Access::Read, UP, Binding::Up));
         Source::Memory(Memory { buffer, up, offset, change })
+    }
+
+    /// The tensor map of an operand's tiles.
+    fn bulk(&mut self, x: &Input, tile: &BulkTile, name: &str, doc: &str, to: Binding) -> ArgId {
+        let map = chunked_map(tile, x, self.shape);
+        let rows = x.rows.map(|extent| (usize::from(tile.k_contiguous), extent));
+        // A copy of a chunk has as many entries as the chunk has.
+        let entries = tile.at.iter().position(|at| *at == Affine::axis(G)).filter(|_| x.run_time_batch && !x.chunk_local);
+        let batch = entries.map(|dim| (dim, Extent::G));
+        self.args.map(self.b, name, map, doc, to, rows.into_iter().chain(batch))
+    }
+
+    /// What tiles of the second pair of factors are read through, if there is one.
+    pub fn second(&mut self, c: &Contraction, inputs: [&Input; 2]) -> Option<SecondSources> {
+        let (second, copies) = (c.second.as_ref()?, self.spec.schedule.second.as_deref()?);
+        let tensors = [&second.a, &second.b];
+        let inputs = [0, 1].map(|i| Input { tensor: tensors[i].clone(), ..inputs[i].clone() });
+        let sources = [0, 1].map(|i| {
+            let x = &inputs[i];
+            let (name, doc) = match x.operand {
+                Operand::A => ("a2", Role::A2.words()),
+                _ => ("b2", Role::B2.words()),
+            };
+            if let Some(tile) = &copies.bulk[i] {
+                return Source::Map(Maps {
+                    own: self.bulk(x, tile, name, doc, Binding::SecondMap(x.operand, tile.first)),
+                    up: None,
+                });
+            }
+            let to = Binding::Second(x.operand);
+            let buffer = self.args.buffer(self.b, name, x.tensor.scalar, Access::Read, doc, to);
+            Source::Memory(Memory { buffer, up: None, offset: None, change: None })
+        });
+        Some(SecondSources { first: copies.first, inputs, sources })
     }
 
     /// The scales of blocks of k.

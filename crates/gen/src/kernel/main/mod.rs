@@ -7,7 +7,7 @@ mod arguments;
 mod main_loop;
 
 use crate::kernel::arguments::{Arguments, BoundKernel};
-use crate::kernel::copy::copies::{Copies, Issuers, Operands, Source, TileCopies};
+use crate::kernel::copy::copies::{Copies, Issuers, Operands, SecondSources, Source, TileCopies};
 use crate::kernel::exit::operations::largest_added;
 use crate::kernel::exit::out::OutArgs;
 use crate::kernel::exit::{BulkOutput, Epilogue, Staged};
@@ -83,7 +83,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> BoundKernel {
     let tables: Vec<Option<SharedId>> = maps.iter().map(|map| table(&mut b, map)).collect();
     let mut before = 0;
     let parts = jobs.iter().zip(declared).zip(shared).zip(tables).zip(maps).map(|((((job, declared), shared), table), map)| {
-        let Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work } = declared;
+        let Declared { ints, sources, second, scales, out, g_first, store, sizes, groups, terms, work } = declared;
         let groups = groups.map(|groups| Groups { table, ..groups });
         let &PartJob { c, spec, inputs, shape, .. } = job;
         let more = jobs.len() > 1;
@@ -92,7 +92,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> BoundKernel {
         before += tiles.pieces();
         let lowered = lower(&spec.schedule, spec.tiling.k_steps());
         let halos = [0, 1].map(|i| spec.schedule.copies[i].halo().map(|halo| inputs[i].of_halo(halo)));
-        let operands = Operands { spec, tiles, sources, halos, shared, ring: ring.clone(), sets: lowered.sets };
+        let operands = Operands { spec, tiles, sources, second, halos, shared, ring: ring.clone(), sets: lowered.sets };
         Part { c, spec, operands, scales, lowered, out, store, map }
     });
     let parts = parts.collect();
@@ -111,6 +111,7 @@ fn table(b: &mut Builder, map: &SharedMap) -> Option<SharedId> {
 struct Declared<'a> {
     ints: Ints,
     sources: [Source; 2],
+    second: Option<SecondSources>,
     scales: Vec<ArgId>,
     out: OutArgs<'a>,
     g_first: Option<ExprId>,
@@ -125,6 +126,7 @@ impl<'a> Declared<'a> {
     fn new(b: &mut Builder, args: &mut Arguments, job: &PartJob<'a>) -> Declared<'a> {
         let &PartJob { c, spec, inputs, shape, regions, .. } = job;
         let t = &spec.tiling;
+        let second_len = c.second.as_ref().map_or(0, |second| second.a.len.max(second.b.len));
         let ints = Ints::new(
             spec.style.wide_index,
             &[
@@ -133,10 +135,11 @@ impl<'a> Declared<'a> {
                 c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
                 c.g,
             ],
-            &[inputs[0].tensor.len, inputs[1].tensor.len, c.c.len, c.m * c.n, largest_added(c)],
+            &[inputs[0].tensor.len, inputs[1].tensor.len, second_len, c.c.len, c.m * c.n, largest_added(c)],
         );
         let mut declare = Declare { b, args, spec, shape, regions };
         let sources = [0, 1].map(|i| if c.k == 0 { Source::Nothing } else { declare.operand(i, inputs[i]) });
+        let second = declare.second(c, inputs);
         let scales = declare.scales(c);
         let (out, g_first) = declare.results(c);
         let store = job.store.clone().map(|tile| {
@@ -144,7 +147,7 @@ impl<'a> Declared<'a> {
             BulkOutput { tile, map, preactivations: declare.preactivations(c) }
         });
         let (sizes, groups, terms, work) = (declare.sizes(c, ints), declare.groups(c), declare.terms(c), declare.work(c));
-        Declared { ints, sources, scales, out, g_first, store, sizes, groups, terms, work }
+        Declared { ints, sources, second, scales, out, g_first, store, sizes, groups, terms, work }
     }
 }
 
