@@ -280,6 +280,21 @@ class Chains(unittest.TestCase):
         np.testing.assert_array_equal(two, tw.glu(x, weight, bias=bias, gate="relu"))
         self.assertEqual(tw.glu(x[:, :0], weight).shape, (2, 0, 6))
 
+    def test_two_pairs_of_factors(self):
+        for turned in range(8):
+            a, b, a2, b2 = numbers(7, 9), numbers(9, 5), numbers(7, 3), numbers(3, 5)
+            want = np.maximum(a @ b + a2 @ b2 + np.arange(5), 0)
+            a, b, b2 = (np.ascontiguousarray(x.T).T if turned & bit else x for x, bit in ((a, 1), (b, 2), (b2, 4)))
+            got = tw.gemm(a, b, a2=a2, b2=b2, bias=np.arange(5, dtype="f4"), activation="relu")
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        # Parts of one array, as a sum over concatenated inputs reads them.
+        both, weight = numbers(6, 12), numbers(12, 4)
+        got = tw.gemm(both[:, :8], weight[:8], a2=both[:, 8:], b2=weight[8:])
+        np.testing.assert_allclose(got, both @ weight, rtol=1e-5, atol=1e-5)
+        for wrong, told in ((dict(a2=a2), "b2"), (dict(a2=a2, b2=b2[:2]), "b2 has shape"), (dict(a2=a2[:, :0], b2=b2[:0]), "no terms")):
+            with self.assertRaisesRegex(tw.OperandError, told):
+                tw.gemm(a, b, **wrong)
+
     def test_cross_entropy(self):
         rng = np.random.default_rng(5)
         for dtype, rtol in (("float32", 1e-5), ("float64", 1e-12), ("float16", 2e-3)):

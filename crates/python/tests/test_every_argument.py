@@ -130,6 +130,8 @@ FUNCTIONS = {
             up_first=TRUTH,
             interleaved=TRUTH,
             up=read(5, 6),
+            a2=read(4, 3),
+            b2=read(3, 6),
             preactivations=TRUTH,
             softcap=POSITIVE,
             gate_limit=POSITIVE,
@@ -290,6 +292,10 @@ if torch is not None:
         "linear": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),
             dict(x=MISSING, weight=MISSING, bias=TENSOR, residual=TENSOR, activation={"number": 3, "unknown": "tanh", "empty": "", "list": []}),
+        ),
+        "lora_linear": (
+            dict(x=torch.ones(4, 5), weight=torch.ones(6, 5), lora_a=torch.ones(3, 5), lora_b=torch.ones(6, 3)),
+            dict(x=MISSING, weight=MISSING, lora_a=MISSING, lora_b=MISSING, bias=TENSOR, scale={"text": "x", "list": []}),
         ),
         "glu": (
             dict(x=torch.ones(4, 5), weight=torch.ones(6, 5)),

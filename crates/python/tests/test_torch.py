@@ -170,7 +170,38 @@ class Operators(unittest.TestCase):
         with self.assertRaisesRegex(tw.ProblemError, "tanh"):
             twt.glu(x, weight, gate="tanh")
 
+    def test_lora_linear(self):
+        functional = torch.nn.functional
+        torch.manual_seed(3)
+        for scale, bias in ((1.0, None), (0.5, torch.randn(7))):
+            ours = [torch.randn(shape) for shape in ((2, 5, 6), (7, 6), (3, 6), (7, 3))] + [bias]
+            ours = [x if x is None else x.requires_grad_() for x in ours]
+            theirs = [x if x is None else x.detach().clone().requires_grad_() for x in ours]
+            x, weight, lora_a, lora_b, at = theirs
+            want = functional.linear(x, weight, at) + scale * (x @ lora_a.t()) @ lora_b.t()
+            got = twt.lora_linear(*ours, scale)
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+            gradients = [torch.autograd.grad(y.sin().sum(), [x for x in of if x is not None]) for y, of in ((got, ours), (want, theirs))]
+            for mine, other in zip(*gradients):
+                torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+        x, weight, lora_a, lora_b = (t.detach() for t in ours[:4])
+        made = torch.compile(lambda *of: twt.lora_linear(*of) * 2, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(made(x, weight, lora_a, lora_b), twt.lora_linear(x, weight, lora_a, lora_b) * 2)
+        # The base layer is frozen, as where its update alone is trained.
+        y = made(x, weight, lora_a.requires_grad_(), lora_b.requires_grad_())
+        y.sum().backward()
+        self.assertEqual((lora_a.grad.shape, lora_b.grad.shape), (lora_a.shape, lora_b.shape))
+        self.assertEqual(twt.lora_linear(x[:0], weight, lora_a, lora_b).shape, (0, 5, 7))
+        torch.testing.assert_close(twt.lora_linear(x, weight, lora_a[:0], lora_b[:, :0]), twt.linear(x, weight))
+        self.assertTrue(twt.tune(twt.lora_linear, x, weight, lora_a.detach(), lora_b.detach(), trials=2).verified)
+        with self.assertRaisesRegex(tw.OperandError, "lora_b .n, r. are needed"):
+            twt.lora_linear(x, weight, lora_a, lora_b[:6])
+
     def test_opcheck(self):
+        pair = (numbers(3, 6, grad=True), numbers(5, 3, grad=True))
+        opcheck(torch.ops.tilewright.lora_linear, (numbers(2, 4, 6, grad=True), numbers(5, 6, grad=True), *pair, numbers(5, grad=True), 0.5))
+        opcheck(torch.ops.tilewright.lora_linear, (numbers(4, 6, grad=True), numbers(5, 6), *pair))
+        opcheck(torch.ops.tilewright.two_products, (numbers(4, 6), numbers(6, 5), numbers(4, 2), numbers(2, 5)))
         opcheck(torch.ops.tilewright.mm, (numbers(4, 3, grad=True), numbers(3, 5, grad=True)))
         opcheck(torch.ops.tilewright.bmm, (numbers(2, 4, 3, grad=True), numbers(2, 3, 5, grad=True)))
         opcheck(torch.ops.tilewright.addmm, (numbers(5, grad=True), numbers(4, 3, grad=True), numbers(3, 5, grad=True)))

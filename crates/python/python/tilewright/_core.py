@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import _arguments as given
 from . import _native
@@ -219,6 +219,8 @@ def _gemm(
     gate_limit: Optional[float] = None,
     gate_slope: Optional[float] = None,
     residual: Any = None,
+    a2: Any = None,
+    b2: Any = None,
     b_dtype: Optional[str] = None,
     out_dtype: Optional[str] = None,
     math: str = "exact",
@@ -237,6 +239,7 @@ def _gemm(
     }
     a, b = _operands(a, b)
     bias, residual = [x if x is None else like(x, a, name) for x, name in ((bias, "bias"), (residual, "residual"))]
+    a2, b2 = [x if x is None else like(x, a, name) for x, name in ((a2, "a2"), (b2, "b2"))]
     offsets = offsets if offsets is None else listed(offsets, "offsets", "int32")
     (a, conj_a), (b, conj_b) = conjugated(a), conjugated(b)
     a_at, a_as = _blas(a, "a")
@@ -301,6 +304,10 @@ def _gemm(
     owned = {None: "abcr", "m": "b", "k": "cr"}[grouped]
     lies = {f"ld{name}": x.ld for name, x in matrices.items() if x}
     lies.update({f"stride_{name}": x.batch_stride for name, x in matrices.items() if several and x and name in owned})
+    second = _second(a2, b2, (a_at, a_as), (b_at, b_as))
+    lies.update(second.lies)
+    apart(c_at, second.arrays)
+    context = _same_place(context, arrays[:1] + second.arrays)
     is_complex, imaginary = a_at.dtype.startswith("complex"), _pair(imaginary)
     problem = _native.problem(
         "gemm",
@@ -337,6 +344,7 @@ def _gemm(
     )
     memories = {"a": a_at, "b": b_at, "c": c_at, "bias": bias_at, "residual": residual_at, "ends": ends, "up": up_at}
     memories.update({f"scale_{name[0]}": x for name, x in scaled.items()})
+    memories.update(second.arrays)
     memories.update({"zero_a" if name in "am" else "zero_b": x for name, x in zeros.items()})
     call = _with_values(context, problem, memories, a, out, batch is not None)
     # A caller that names arrays by address brings memory for what is stored.
@@ -346,6 +354,54 @@ def _gemm(
     stored = empty(a, (*shape[:-2], *lines), c_at.dtype)
     call.memories["preactivations"] = look(stored, "pre-activations")
     return replace(call, result=(out, stored.swapaxes(-1, -2) if c_as.trans else stored))
+
+
+class _Second(NamedTuple):
+    """The second pair of factors of a product: its arrays by role, and the fields that say where they lie."""
+
+    arrays: List[Tuple[str, Array]]
+    lies: Dict[str, int]
+
+
+def _second(a2: Any, b2: Any, a: Tuple[Array, Matrix], b: Tuple[Array, Matrix]) -> _Second:
+    """The second pair of factors, stored in the directions of the first."""
+    if a2 is None and b2 is None:
+        return _Second([], {})
+    if a2 is None or b2 is None:
+        raise _native.OperandError(f"{'b2' if a2 is None else 'a2'} is given alone: give a2 (m, k2) and b2 (k2, n), or neither")
+    found = [_stored_as(x, name, first, needed) for x, name, (first, needed) in ((a2, "a2", a), (b2, "b2", b))]
+    (left, left_as), (right, right_as) = found
+    k2 = left.shape[-1]
+    _shaped("a2", left, (a[0].shape[-2], k2))
+    _shaped("b2", right, (k2, b[0].shape[-1]))
+    return _Second([("a2", left), ("b2", right)], {"k2": k2, "lda2": left_as.ld, "ldb2": right_as.ld})
+
+
+def _stored_as(x: Any, name: str, first: Array, needed: Matrix) -> Tuple[Array, Matrix]:
+    """An operand of the second pair as the first one is stored: by rows or by columns, from a multiple of 16 bytes on. Copied where it is not."""
+    at = look(x, name)
+    if len(at.shape) != 2:
+        raise _native.OperandError(f"{name} has shape {at.shape}: a matrix is needed")
+    _typed(first.dtype, [(name, at)])
+    (rows, cols), (down, right) = at.shape, at.strides
+    if 0 in at.shape:
+        raise _native.OperandError(f"{name} has shape {at.shape}: leave a2 and b2 out where they have no terms")
+    lines, line, along, across = (cols, rows, down, right) if needed.trans else (rows, cols, right, down)
+    if (line <= 1 or along == 1) and (lines <= 1 or across >= line) and (at.device == "cpu" or at.address % 16 == 0):
+        return at, Matrix(needed.trans, across if lines > 1 else line, None, 0)
+    if isinstance(x, Array):
+        raise _native.OperandError(f"{name} has strides {at.strides}: store it as {name[0]} is, from a multiple of 16 bytes on")
+    copied = _fresh(x.swapaxes(0, 1)).swapaxes(0, 1) if needed.trans else _fresh(x)
+    return _stored_as(look(copied, name), name, first, needed)
+
+
+def _fresh(x: Any) -> Any:
+    """A copy by rows in memory of its own."""
+    if hasattr(x, "clone"):
+        import torch
+
+        return x.clone(memory_format=torch.contiguous_format)
+    return x.copy(order="C") if hasattr(x, "copy") else pack(x, "a2")
 
 
 def _lies_alike(up: Array, b: Array) -> bool:
@@ -637,6 +693,8 @@ def gemm(a: Any, b: Any, *, alpha: complex = 1.0, beta: complex = 0.0, stream: O
         Also return ``alpha * (a @ b) * scales + bias`` of all 2 n columns, from which a backward pass starts: the result is a pair.
     residual : array of the shape of the result, optional
         Added after the activation.
+    a2, b2 : (m, k2) and (k2, n) array, optional
+        A second pair of factors, whose product is added to ``a @ b`` before all else: as of a low-rank update, or of concatenated inputs.
     math : {"exact", "tf32", "tf32x3" (or "3xtf32"), "bf16x3", "bf16x6", "promoted"}, default "exact"
         How float32 is multiplied: as one tf32 number, as two, or as two or three bfloat16 numbers. The error of a product is at most
         2^-9, 2^-21, 2^-15 or 2^-24 of it. "promoted" adds each 128 terms of float8 products to a float32 accumulator.

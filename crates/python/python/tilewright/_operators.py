@@ -367,6 +367,8 @@ def _is_batched(x: Tensor) -> bool:
 
 
 _Gate = Optional[Gate]
+# The second pair of factors of a product.
+_Pair = Optional[Tuple[Optional[Tensor], Optional[Tensor]]]
 
 
 def _by_torch(
@@ -378,8 +380,11 @@ def _by_torch(
     gate: _Gate = None,
     preactivations: Optional[Tensor] = None,
     up: Optional[Tensor] = None,
+    second: _Pair = None,
 ) -> Tensor:
     result = torch.matmul(a, b) if up is None else torch.cat((torch.matmul(a, b), torch.matmul(a, up)), -1)
+    if second is not None:
+        result = result + torch.matmul(*second)
     if bias is not None:
         result = result + bias
     if activation is not None:
@@ -469,14 +474,18 @@ def _product(
     gate: _Gate = None,
     preactivations: Optional[Tensor] = None,
     up: Optional[Tensor] = None,
+    second: _Pair = None,
 ) -> Tensor:
     """`activation(a @ b + bias) + residual` of matrices, with a gate between both halves of b, or between b and up. `preactivations` receives
-    `a @ b + bias`, of both."""
-    _together([("x", a), ("weight", b), ("bias", bias), ("residual", residual), ("up", up)])
+    `a @ b + bias`, of both. The product of `second` is added to that of a and b."""
+    a2, b2 = second or (None, None)
+    _together([("x", a), ("weight", b), ("bias", bias), ("residual", residual), ("up", up), ("a2", a2), ("b2", b2)])
     shape = (a.shape[0], b.shape[1] if gate is None or up is not None else b.shape[1] // 2)
-    if 0 in shape or a.shape[1] == 0:
-        return _by_torch(a, b, bias, activation, residual, gate, preactivations, up)
+    if 0 in shape or a.shape[1] == 0 or a2 is not None and a2.shape[1] == 0:
+        return _by_torch(a, b, bias, activation, residual, gate, preactivations, up, second)
     a, b = _plain(a), _plain(b)
+    if second is not None:
+        a2, b2 = _stored_as(a2, a), _stored_as(b2, b)
     up = up if up is None else up.resolve_neg()
     if up is not None and (up.stride() != b.stride() or up.data_ptr() % 16):
         b, up = b.contiguous(), up.clone(memory_format=torch.contiguous_format)
@@ -485,20 +494,36 @@ def _product(
         bias = bias.float()
     residual = None if residual is None else residual.contiguous()
     out = a.new_empty(shape)
-    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate, preactivations is not None, up is not None)
+    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual), gate, preactivations is not None, up is not None, _lies(a2), _lies(b2))
 
     def prepare() -> _Found:
         arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
         kept = {"preactivations": preactivations is not None, "up": up if up is None else array(up)}
         options: Dict[str, Any] = {} if gate is None else {**gate.options(), **kept}
+        if second is not None:
+            options.update(a2=array(a2), b2=array(b2))
         call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4], **options)
         return call.context, call.problem, call.alignments
 
-    others = {"bias": bias, "residual": residual, "preactivations": preactivations, "up": up}
+    others = {"bias": bias, "residual": residual, "preactivations": preactivations, "up": up, "a2": a2, "b2": b2}
     addresses = {**_addresses(a, b, out), **{name: _at(x) for name, x in others.items()}}
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, addresses, prepare):
         return out
-    return _by_torch(a, b, bias, activation, residual, gate, preactivations, up)
+    return _by_torch(a, b, bias, activation, residual, gate, preactivations, up, second)
+
+
+def _stored_as(x: Tensor, first: Tensor) -> Tensor:
+    """An operand of the second pair of factors in the direction of the first one's, from a multiple of 16 bytes on. Copied where it is not."""
+    by_rows = _by_rows(first)
+    if _by_rows(x if by_rows else x.t()) and x.data_ptr() % 16 == 0:
+        return x.resolve_neg()
+    copied = (x if by_rows else x.t()).resolve_neg().clone(memory_format=torch.contiguous_format)
+    return copied if by_rows else copied.t()
+
+
+def _by_rows(x: Tensor) -> bool:
+    (rows, cols), (down, right) = x.shape, x.stride()
+    return (cols <= 1 or right == 1) and (rows <= 1 or down >= cols)
 
 
 def _grouped_shape(a: Tensor, b: Tensor, offs: Tensor) -> Tuple[int, ...]:
@@ -1090,11 +1115,11 @@ tuned: Dict[Any, Callable[[Sequence[Any], Dict[str, Any]], Tuple[Sequence[Any], 
 def tune(
     what: Any, *args: Any, seconds: Optional[float] = None, trials: Optional[int] = None, progress: Any = False, **options: Any
 ) -> Outcome:
-    """Search the fastest plan for a call of `mm`, `bmm`, `grouped_mm`, `linear`, `glu` or `linear_cross_entropy`, as `tilewright.tune`.
+    """Search the fastest plan for a call of `mm`, `bmm`, `grouped_mm`, `linear`, `lora_linear`, `glu` or `linear_cross_entropy`, as `tilewright.tune`.
 
     Parameters
     ----------
-    what : mm, bmm, grouped_mm, linear, glu, linear_cross_entropy or linear_logsumexp
+    what : mm, bmm, grouped_mm, linear, lora_linear, glu, linear_cross_entropy or linear_logsumexp
         The function of this module.
     *args, **options
         The call's tensors and options. Only shapes, types and strides matter; on a CUDA device the search uses its own memory.
@@ -1129,7 +1154,7 @@ def tune(
     elif inspect.isfunction(what) and what in tuned:
         args, options = tuned[what](args, options)
     elif what not in (mm, bmm):
-        given.refuse("what", what, "tilewright.torch.mm, bmm, grouped_mm, linear, glu, linear_cross_entropy or linear_logsumexp is needed")
+        given.refuse("what", what, "tilewright.torch.mm, bmm, grouped_mm, linear, lora_linear, glu, linear_cross_entropy or linear_logsumexp is needed")
     detached = [x.detach() if isinstance(x, Tensor) else x for x in args]
     options = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
     return _core.tune(_core.gemm, *detached, seconds=seconds, trials=trials, progress=progress, **options)

@@ -29,6 +29,7 @@ if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < (2, 8):
     raise ImportError(f"tilewright.torch needs PyTorch 2.8 or newer, this is {_torch.__version__}: pip install --upgrade torch")
 
 from ._gated import fuse_gated_mlps, glu  # noqa: E402
+from ._lora import lora_linear  # noqa: E402
 from ._loss import fuse_losses, linear_cross_entropy, linear_logsumexp  # noqa: E402
 from ._models import Linear, disable, enable, optimize, report  # noqa: E402
 from ._operators import bmm, convolution, grouped_mm, linear, mm, prepared, tune, unprepared  # noqa: E402
@@ -51,6 +52,7 @@ __all__ = [
     "linear",
     "linear_cross_entropy",
     "linear_logsumexp",
+    "lora_linear",
     "mm",
     "optimize",
     "prepare",
