@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The second pair of factors of a [`Gemm`]. They have the types, the storage order and the transposition of A and B. Each starts at the first
+/// The second pair of factors of a [`Gemm`](crate::Gemm). They have the types, the storage order and the transposition of A and B. Each starts at the first
 /// element of its buffer.
 ///
 /// ```

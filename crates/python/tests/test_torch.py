@@ -187,6 +187,14 @@ class Operators(unittest.TestCase):
         x, weight, lora_a, lora_b = (t.detach() for t in ours[:4])
         made = torch.compile(lambda *of: twt.lora_linear(*of) * 2, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(made(x, weight, lora_a, lora_b), twt.lora_linear(x, weight, lora_a, lora_b) * 2)
+        # A gradient's gradient.
+        x = x.requires_grad_()
+        for of in (twt.lora_linear, lambda x, weight, lora_a, lora_b: functional.linear(x, weight) + (x @ lora_a.t()) @ lora_b.t()):
+            at_x = torch.autograd.grad(of(x, weight, lora_a, lora_b).sin().sum(), x, create_graph=True)[0]
+            gradients = torch.autograd.grad(at_x.square().sum(), x)
+            want = gradients if of is twt.lora_linear else want
+            torch.testing.assert_close(gradients, want, rtol=1e-4, atol=1e-4)
+        x = x.detach()
         # The base layer is frozen, as where its update alone is trained.
         y = made(x, weight, lora_a.requires_grad_(), lora_b.requires_grad_())
         y.sum().backward()
@@ -201,7 +209,7 @@ class Operators(unittest.TestCase):
         pair = (numbers(3, 6, grad=True), numbers(5, 3, grad=True))
         opcheck(torch.ops.tilewright.lora_linear, (numbers(2, 4, 6, grad=True), numbers(5, 6, grad=True), *pair, numbers(5, grad=True), 0.5))
         opcheck(torch.ops.tilewright.lora_linear, (numbers(4, 6, grad=True), numbers(5, 6), *pair))
-        opcheck(torch.ops.tilewright.two_products, (numbers(4, 6), numbers(6, 5), numbers(4, 2), numbers(2, 5)))
+        opcheck(torch.ops.tilewright.two_products, [numbers(*shape, grad=True) for shape in ((4, 6), (6, 5), (4, 2), (2, 5))])
         opcheck(torch.ops.tilewright.mm, (numbers(4, 3, grad=True), numbers(3, 5, grad=True)))
         opcheck(torch.ops.tilewright.bmm, (numbers(2, 4, 3, grad=True), numbers(2, 3, 5, grad=True)))
         opcheck(torch.ops.tilewright.addmm, (numbers(5, grad=True), numbers(4, 3, grad=True), numbers(3, 5, grad=True)))

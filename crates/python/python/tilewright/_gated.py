@@ -10,6 +10,7 @@ from torch import Tensor
 from . import _arguments as given
 from . import _native
 from ._operators import Fused, Gate, _library, _named, _product, at_linear, chosen_by_enable, fuse, tuned
+from ._two_products import two_products
 
 _SCHEMA = "Tensor x, Tensor weight, Tensor? bias=None, str gate='silu', bool up_first=False, float? gate_limit=None, float? gate_slope=None, bool interleaved=False, Tensor? up=None"
 _library.define(f"glu({_SCHEMA}) -> Tensor")
@@ -105,10 +106,13 @@ def _backward(ctx, grad, grad_of_preactivations=None):
         grads = (*at_linear(at_preactivations, x, weight, bias, needs), None, None, None, None, None, None)
         return grads[: len(ctx.needs_input_grad)]
     of_gate, of_up = _at_factors(ctx.gate, grad, grad_of_preactivations, x, weight, bias, preactivations, up)
-    at_x, at_weight, _ = at_linear(of_gate, x, weight, None, needs)
+    by_enable = chosen_by_enable()
+    at_x, at_weight, _ = at_linear(of_gate, x, weight, None, (needs[0] and by_enable, needs[1]))
     at_up = at_linear(of_up, x, up, None, (False, needs[8]))[1]
     if at_x is not None:
-        at_x = _plus_product(at_x, of_up, up)
+        at_x = at_x + at_linear(of_up, at_x, up, None, (True, False))[0]
+    elif needs[0]:
+        at_x = two_products(of_gate, weight, of_up, up)
     flat = (of_gate.reshape(-1, of_gate.shape[-1]), of_up.reshape(-1, of_up.shape[-1]))
     at_bias = torch.cat([of.sum(0) for of in flat]) if needs[2] else None
     grads = (at_x, at_weight, at_bias, None, None, None, None, None, at_up)
@@ -127,13 +131,6 @@ def _at_factors(gate, grad, grad_of_preactivations, x, weight, bias, preactivati
         sums = gate.halves(preactivations)
     found = gate.backward(grad, *sums)
     return tuple(of if more is None else of + more for of, more in zip(found, halves))
-
-
-def _plus_product(at_x: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
-    """``at_x + grad @ weight``, without a pass of its own for the sum where the product is ours."""
-    if chosen_by_enable():
-        return at_x + at_linear(grad, at_x, weight, None, (True, False))[0]
-    return torch.ops.tilewright.linear(grad, weight.t(), None, None, at_x)
 
 
 for _name in ("glu", "glu_kept"):

@@ -10,13 +10,9 @@ from torch import Tensor
 from . import _arguments as given
 from . import _native
 from ._operators import _library, _named, _product, at_linear, tuned
+from ._two_products import two_products
 
-_library.define("two_products(Tensor a, Tensor b, Tensor a2, Tensor b2) -> Tensor")
 _library.define("lora_linear(Tensor x, Tensor weight, Tensor lora_a, Tensor lora_b, Tensor? bias=None, float scale=1.0) -> (Tensor, Tensor)")
-
-
-def _two_products(a: Tensor, b: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
-    return _product(a, b, None, None, None, second=(a2, b2))
 
 
 def _lora_linear(
@@ -42,13 +38,7 @@ def _fits(x: Tensor, weight: Tensor, lora_a: Tensor, lora_b: Tensor) -> None:
 
 
 for _key in ("CPU", "CUDA"):
-    _library.impl("two_products", _two_products, _key)
     _library.impl("lora_linear", _lora_linear, _key)
-
-
-@torch.library.register_fake("tilewright::two_products", lib=_library)
-def _(a, b, a2, b2):
-    return a.new_empty((a.shape[0], b.shape[1]))
 
 
 @torch.library.register_fake("tilewright::lora_linear", lib=_library)
@@ -79,8 +69,7 @@ def _backward(ctx, grad, grad_of_update=None):
         at_update = at_update if ctx.scale == 1.0 else at_update * ctx.scale
         at_lora_a = at_linear(at_update, x, lora_a, None, (False, needs[2]))[1]
         if needs[0]:
-            flat = [t.reshape(-1, t.shape[-1]) for t in (grad, at_update)]
-            at_x = torch.ops.tilewright.two_products(flat[0], weight, flat[1], lora_a).reshape(x.shape)
+            at_x = two_products(grad, weight, at_update, lora_a)
     return (at_x, at_weight, at_lora_a, at_lora_b, at_bias, None)[: len(ctx.needs_input_grad)]
 
 
