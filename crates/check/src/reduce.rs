@@ -12,8 +12,8 @@
 use tilewright_gen::kernel::WIDE_OFFSETS;
 use tilewright_gen::plan::{Derived, ELEMENT_BLOCK, KernelSpec, Plan, pieces, whole_pieces};
 use tilewright_gen::space::Space;
-use tilewright_problem::contraction::{Contraction, Operand, ResultSource};
-use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Reduce, Residual};
+use tilewright_problem::contraction::{Contraction, Operand, ResultSource, SECOND_STEP};
+use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Reduce, Residual, SecondPair};
 
 /// Sizes keep their remainder by this, so that widths and alignments stay as they are.
 const KEEP: u64 = 64;
@@ -220,7 +220,8 @@ pub fn flop(spec: &Derived) -> f64 {
 /// Bytes of the operands of a plan.
 pub fn bytes(space: &Space, plan: &Plan) -> u64 {
     let contraction = space.contraction(plan);
-    [Operand::A, Operand::B, Operand::C].map(|x| contraction.tensor(x)).iter().map(|t| t.scalar.bytes_of(t.len)).sum()
+    let operands = [Operand::A, Operand::B, Operand::C].map(|x| contraction.tensor(x)).into_iter();
+    operands.chain(contraction.second_operands().map(|(_, x)| x)).map(|t| t.scalar.bytes_of(t.len)).sum()
 }
 
 /// As [`for_emulator`] without operands far apart in memory.
@@ -367,6 +368,8 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
     let tile_n = if gemm.gate.is_some() { (tile_n / 2).max(1) } else { tile_n };
     small.m = cut(gemm.m, tile_m, wholes.m);
     small.n = cut(gemm.n, tile_n, wholes.n);
+    // A second pair of factors begins at a multiple of its step: the zeros before it stay as many.
+    let depth = if gemm.second.is_some() { depth * (SECOND_STEP / gcd(depth, SECOND_STEP)) } else { depth };
     small.k = cut(gemm.k, depth, wholes.k);
     small.batch = gemm.batch.min(2);
     for index in 0..3 {
@@ -384,6 +387,14 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
         let interleaved = old.batch_stride != 0 && old.batch_stride < old.ld;
         let new = Matrix { ld: if interleaved { old.ld } else { ld }, batch_stride, ..old };
         *[&mut small.a, &mut small.b, &mut small.c][index] = new;
+    }
+    if let Some(pair) = gemm.second {
+        let k = cut(pair.k, depth, wholes.k);
+        small.second = Some(SecondPair { k, ..pair });
+        if let Some(second) = small.second_product() {
+            let ld = |index: usize, ld: u64| same_remainder(ld, second.lines(index).0);
+            small.second = Some(SecondPair { k, lda: ld(0, pair.lda), ldb: ld(1, pair.ldb) });
+        }
     }
     if let Some(bias) = &mut small.bias {
         bias.batch_stride = if small.batch == 1 { 0 } else { bias.batch_stride };
@@ -479,6 +490,16 @@ mod tests {
         assert_eq!((small.m, small.n, small.k), (2 * 128 + 3, 2 * 128 + 9, 2 * 16 + 15));
         assert_eq!((small.a.ld % 64, small.a.offset, small.b.offset), (4104 % 64, 4, 8));
         assert_eq!(small.b.ld % 64, 1023 % 64);
+    }
+
+    #[test]
+    fn both_pairs_of_factors_shrink() {
+        let gemm = Gemm::new(Scalar::F32, 4099, 5001, 1023).order(Order::Col).k2(2050).lda2(4120).build().unwrap();
+        let Some(Problem::Gemm(small)) = check(&Problem::Gemm(gemm)) else { panic!("not reduced") };
+        let pair = small.second.unwrap();
+        assert_eq!((small.k, pair.k), (2 * 128 + 1023 % 128, 2 * 128 + 2050 % 128));
+        assert_eq!((pair.lda % 64, pair.ldb % 64), (4120 % 64, 2050 % 64));
+        assert!(pair.lda < 1000 && pair.ldb < 1000, "{pair:?}");
     }
 
     #[test]

@@ -30,7 +30,8 @@ fn needed(c: &Contraction, kind: DeviceKind) -> u64 {
     let bytes = |len: u64, scalar: Scalar| u128::from(scalar.bytes_of(len));
     let [a, b, result] = [&c.a, &c.b, &c.c].map(|t| bytes(t.len, t.scalar));
     let residual = bytes(c.residual_len_at(&c.extents()), c.c.scalar);
-    let operands = a + b + result + residual;
+    let second: u128 = c.second_operands().map(|(_, x)| bytes(x.len, x.scalar)).sum();
+    let operands = a + b + result + residual + second;
     let own = match kind {
         // With what it notes of each byte.
         DeviceKind::Emulated => operands + operands / 8,

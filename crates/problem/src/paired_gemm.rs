@@ -1,5 +1,6 @@
 //! Products of two pairs of factors: what a [`Gemm`] with a [`SecondPair`] has and lacks, and the parts of its builder for it.
 
+use crate::contraction::SECOND_STEP;
 use crate::error::{MOST_BYTES, ProblemError, TOO_FAR, check_positive};
 use crate::gemm::{Gemm, GemmBuilder, Matrix};
 use crate::second_pair::SecondPair;
@@ -49,8 +50,12 @@ impl Gemm {
                 return Err(ProblemError::value(name, x.ld, format!("{TOO_FAR}; make a size or leading dimension smaller")));
             }
         }
-        match self.terms() > MOST_BYTES {
-            true => Err(ProblemError::value("k2", pair.k, format!("{TOO_FAR}; make k or k2 smaller"))),
+        // Kernels count the terms of the second pair from those of the first on.
+        let terms = self.k.checked_next_multiple_of(SECOND_STEP).and_then(|first| first.checked_add(pair.k));
+        let bytes = u64::from(self.multiplied().bytes());
+        let reach = terms.and_then(|terms| terms.checked_mul(pair.lda.max(pair.ldb))).and_then(|all| all.checked_mul(bytes));
+        match reach.is_none_or(|bytes| bytes > MOST_BYTES) {
+            true => Err(ProblemError::value("k2", pair.k, format!("{TOO_FAR}; make k, k2, lda2 or ldb2 smaller"))),
             false => Ok(()),
         }
     }

@@ -207,7 +207,7 @@ impl Problem {
     /// Terms of a result's sum; of each part of a complex one.
     pub fn depth(&self) -> u64 {
         match self {
-            Problem::Gemm(gemm) => gemm.k.saturating_mul(gemm.parts()),
+            Problem::Gemm(gemm) => gemm.terms().saturating_mul(gemm.parts()),
             Problem::Conv(conv) => conv.depth(),
             Problem::Reduce(_) => 1,
         }

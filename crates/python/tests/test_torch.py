@@ -188,19 +188,23 @@ class Operators(unittest.TestCase):
         made = torch.compile(lambda *of: twt.lora_linear(*of) * 2, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(made(x, weight, lora_a, lora_b), twt.lora_linear(x, weight, lora_a, lora_b) * 2)
         # A gradient's gradient.
-        x = x.requires_grad_()
-        for of in (twt.lora_linear, lambda x, weight, lora_a, lora_b: functional.linear(x, weight) + (x @ lora_a.t()) @ lora_b.t()):
-            at_x = torch.autograd.grad(of(x, weight, lora_a, lora_b).sin().sum(), x, create_graph=True)[0]
-            gradients = torch.autograd.grad(at_x.square().sum(), x)
-            want = gradients if of is twt.lora_linear else want
-            torch.testing.assert_close(gradients, want, rtol=1e-4, atol=1e-4)
-        x = x.detach()
+        leaves = [t.detach().double().requires_grad_() for t in (x, weight, lora_a, lora_b)]
+        for at in (0, 2, 3):
+            found = []
+            for of in (twt.lora_linear, lambda x, weight, lora_a, lora_b: functional.linear(x, weight) + (x @ lora_a.t()) @ lora_b.t()):
+                first = torch.autograd.grad(of(*leaves).sin().sum(), leaves[at], create_graph=True)[0]
+                found.append(torch.autograd.grad(first.square().sum(), leaves))
+            torch.testing.assert_close(*found)
         # The base layer is frozen, as where its update alone is trained.
         y = made(x, weight, lora_a.requires_grad_(), lora_b.requires_grad_())
         y.sum().backward()
         self.assertEqual((lora_a.grad.shape, lora_b.grad.shape), (lora_a.shape, lora_b.shape))
         self.assertEqual(twt.lora_linear(x[:0], weight, lora_a, lora_b).shape, (0, 5, 7))
-        torch.testing.assert_close(twt.lora_linear(x, weight, lora_a[:0], lora_b[:, :0]), twt.linear(x, weight))
+        without = twt.lora_linear(x.requires_grad_(), weight, lora_a[:0], lora_b[:, :0])
+        torch.testing.assert_close(without, twt.linear(x, weight))
+        without.sum().backward()
+        torch.testing.assert_close(x.grad, torch.ones_like(without) @ weight)
+        x = x.detach()
         self.assertTrue(twt.tune(twt.lora_linear, x, weight, lora_a.detach(), lora_b.detach(), trials=2).verified)
         with self.assertRaisesRegex(tw.OperandError, "lora_b .n, r. are needed"):
             twt.lora_linear(x, weight, lora_a, lora_b[:6])

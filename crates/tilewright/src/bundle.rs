@@ -134,7 +134,7 @@ fn header(name: &str, parts: &[Part<'_>], declared: &[String]) -> String {
          enum {{ {name}_count = {count} }};\nextern const {name}_problem {name}_problems[{name}_count];\n\n\
          /* What a launch runs on: device memory, as the function of each problem above says. What a problem does not have is not looked at. */\n\
          typedef struct {name}_operands {{\n    const void *a, *b;\n    void *c;\n    const void *scale_m, *scale_n, *zero_a, *zero_b, *bias, *residual;\n    void *reduced[{MOST_REDUCTIONS}];\n    \
-         void *workspace;\n    double alpha, beta;\n    int64_t m, n, batch; /* 0: the largest */\n    double alpha_im, beta_im; /* of complex products made for them; else 0 */\n    const void *ends;\n    void *preactivations;\n    const void *up;\n}} {name}_operands;\n\n\
+         void *workspace;\n    double alpha, beta;\n    int64_t m, n, batch; /* 0: the largest */\n    double alpha_im, beta_im; /* of complex products made for them; else 0 */\n    const void *ends;\n    void *preactivations;\n    const void *up;\n    const void *a2, *b2;\n}} {name}_operands;\n\n\
          /* Loaded kernels of a problem. */\n\
          typedef struct {name}_prepared {{\n    int problem;\n    union {{\n{members}    }} kernels;\n}} {name}_prepared;\n\n\
          /* The number of a problem by its key; -1 where it is not in the bundle. */\n\

@@ -65,6 +65,10 @@ impl Call {
             let reason = "it has no gated products: compare with the product of B's 2 n columns".into();
             return Err(BenchError::Unsupported { library, reason });
         }
+        if gemm.second.is_some() {
+            let reason = "it has no products of two pairs of factors: compare with one of them".into();
+            return Err(BenchError::Unsupported { library, reason });
+        }
         if gemm.complex.is_some() && !matches!(library, "cublas" | "cublas-3m") {
             return Err(BenchError::Unsupported {
                 library,

@@ -146,7 +146,8 @@ pub fn counts(derived: &Derived) -> Counts {
         ResultSource::Elements(_) => results.min(c.a.len as f64) * f64::from(c.a.scalar.bytes()),
         _ => 0.0,
     };
-    let added = added_bytes(c) + read_once;
+    let second: f64 = c.second_operands().map(|(_, x)| x.bytes_of(x.len as f64)).sum();
+    let added = added_bytes(c) + read_once + second;
     let copied: f64 =
         [0, 1].map(|which| derived.copied_elements(which) * f64::from(derived.read(which).scalar.bytes())).iter().sum();
     let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile) * size(o, tensor);

@@ -63,12 +63,10 @@ pub(super) fn derive(
         }
         match &tiled.copy {
             Transport::Bulk(tile) => {
-                let own = bulk_tile(tensor, &tiled.tiling, frame.k_tile, frame.family, operand.shares);
-                let own =
-                    own.map_err(|why| Refusal::BulkBox { acp, value: plan.get(acp), why: format!("of the second pair, {why}") })?;
-                if shape(&own) != shape(tile) {
-                    return refuse(acp, "boxes of both pairs of factors differ in shape; use ACP0 with LWV, or ACP1");
-                }
+                let own = bulk_tile(tensor, &tiled.tiling, frame.k_tile, frame.family, operand.shares).ok();
+                let Some(own) = own.filter(|own| shape(own) == shape(tile)) else {
+                    return refuse(acp, "bulk copies need lines of A2 and B2 at multiples of 16 bytes; use ACP0 with LWV");
+                };
                 bulk[i] = Some(own);
             }
             // Producers ask for each chunk how wide its loads are.

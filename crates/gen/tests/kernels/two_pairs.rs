@@ -97,3 +97,16 @@ fn what_reads_one_pair_is_refused() {
         assert!(why.contains("two tensors for an operand") && why.contains(remedy), "{plan}: {why}");
     }
 }
+
+/// Terms of the second pair count from those of the first on, so that offsets need 64 bits before its own memory does.
+#[test]
+fn lines_of_the_second_pair_are_far_apart() {
+    let gemm = Gemm::new(Scalar::F16, 64, 64, 128).k2(2).ldb2(1 << 24).build().expect("a problem");
+    for (id, plan, _) in [WAYS[2], WAYS[5], WAYS[7]] {
+        let (device, plan) =
+            (emulator(id, false, 1), keys(&plan.replace("B_MIC16_ACP2", "B_MIC16_ACP0").replace("CST1", "CST1_LWV4")));
+        let space = Space::new(&gemm.clone().into(), &device.info().target).expect("a space");
+        let plan = space.repair(&plan).expect("a legal plan");
+        assert!(passes(&device, &space, &plan, &program(&space, &plan, |_, _| ())), "{id} {plan}");
+    }
+}

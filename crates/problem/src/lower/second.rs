@@ -1,7 +1,6 @@
 //! A second pair of factors: further terms of the same sums. Its terms follow those of the first pair, from a multiple of [`SECOND_STEP`] on. So
 //! a k-tile that divides the step reads one pair. Terms between both pairs have no elements, which reads as zeros.
 
-use super::BUFFER_ALIGN;
 use crate::contraction::{SECOND_STEP, SecondOperands, Tensor};
 use crate::error::ProblemError;
 use crate::gemm::{Gemm, Order};
@@ -9,6 +8,9 @@ use crate::view::ViewBuilder;
 
 /// The dimension of A and of B that runs along k.
 const K_DIMS: [&str; 2] = ["col", "row"];
+
+/// Alignment of the second pair's memory in bytes, which every launch asks.
+const ALIGN: u32 = 16;
 
 /// The first term of the second pair.
 const fn first(gemm: &Gemm) -> u64 {
@@ -35,7 +37,7 @@ pub(super) fn operands(gemm: &Gemm) -> Result<Option<Box<SecondOperands>>, Probl
         let dims = [("g", 1, 0), ("row", rows, row_stride), ("col", cols, col_stride)];
         let padded = ViewBuilder::tensor(&dims).pad(K_DIMS[index], first, 0);
         let view = if index == 1 { padded.view("g", "col", "row")? } else { padded.view("g", "row", "col")? };
-        Ok(Tensor { scalar, factor: None, signs: None, view, align: BUFFER_ALIGN, len: pair.span(index) })
+        Ok(Tensor { scalar, factor: None, signs: None, view, align: ALIGN, len: pair.span(index) })
     };
     Ok(Some(Box::new(SecondOperands { first, a: tensor(0)?, b: tensor(1)? })))
 }

@@ -389,7 +389,7 @@ def _stored_as(x: Any, name: str, first: Array, needed: Matrix) -> Tuple[Array, 
     lines, line, along, across = (cols, rows, down, right) if needed.trans else (rows, cols, right, down)
     if (line <= 1 or along == 1) and (lines <= 1 or across >= line) and (at.device == "cpu" or at.address % 16 == 0):
         return at, Matrix(needed.trans, across if lines > 1 else line, None, 0)
-    if isinstance(x, Array):
+    if isinstance(x, Array) or not hasattr(x, "swapaxes"):
         raise _native.OperandError(f"{name} has strides {at.strides}: store it as {name[0]} is, from a multiple of 16 bytes on")
     copied = _fresh(x.swapaxes(0, 1)).swapaxes(0, 1) if needed.trans else _fresh(x)
     return _stored_as(look(copied, name), name, first, needed)

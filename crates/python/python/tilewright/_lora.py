@@ -58,17 +58,27 @@ def _save(ctx, inputs, output):
 def _backward(ctx, grad, grad_of_update=None):
     x, weight, lora_a, lora_b, bias, update = ctx.saved_tensors
     needs = (*ctx.needs_input_grad, *[False] * 6)[:6]
-    if grad is None:
+    if grad is None and grad_of_update is None:
         return (None,) * len(ctx.needs_input_grad)
-    _, at_weight, at_bias = at_linear(grad, x, weight, bias, (False, needs[1], needs[4]))
-    at_lora_b = at_linear(grad, update, lora_b, None, (False, needs[3]))[1]
-    at_x = at_lora_a = None
+    if lora_a.shape[0] == 0:
+        at_x, at_weight, at_bias = (None,) * 3 if grad is None else at_linear(grad, x, weight, bias, (needs[0], needs[1], needs[4]))
+        nothing = [torch.zeros_like(t) for t in (lora_a, lora_b)]
+        return (at_x, at_weight, *nothing, at_bias, None)[: len(ctx.needs_input_grad)]
+    at_weight = at_bias = at_lora_b = at_x = at_lora_a = None
+    if grad is not None:
+        _, at_weight, at_bias = at_linear(grad, x, weight, bias, (False, needs[1], needs[4]))
+        at_lora_b = at_linear(grad, update, lora_b, None, (False, needs[3]))[1]
     if needs[0] or needs[2]:
-        # The gradient of x @ lora_a.T.
-        at_update = at_linear(grad, update, lora_b, None, (True, False))[0]
+        # The gradient of x @ lora_a.T: a gradient of the update is there where a gradient is differentiated.
+        at_update = grad_of_update
+        if grad is not None:
+            of_result = at_linear(grad, update, lora_b, None, (True, False))[0]
+            at_update = of_result if grad_of_update is None else of_result + grad_of_update
         at_update = at_update if ctx.scale == 1.0 else at_update * ctx.scale
         at_lora_a = at_linear(at_update, x, lora_a, None, (False, needs[2]))[1]
-        if needs[0]:
+        if needs[0] and grad is None:
+            at_x = at_linear(at_update, x, lora_a, None, (True, False))[0]
+        elif needs[0]:
             at_x = two_products(grad, weight, at_update, lora_a)
     return (at_x, at_weight, at_lora_a, at_lora_b, at_bias, None)[: len(ctx.needs_input_grad)]
 

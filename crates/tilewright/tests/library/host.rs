@@ -196,7 +196,7 @@ const USES_A_BUNDLE: &str = r#"
 int main(int argc, char **argv)
 {
     b_prepared prepared;
-    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0, 0, 0, 0, (void *)(uintptr_t)STORED, (void *)(uintptr_t)UP};
+    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0, 0, 0, 0, (void *)(uintptr_t)STORED, (void *)(uintptr_t)UP, (void *)(uintptr_t)SECOND_A, (void *)(uintptr_t)SECOND_B};
     const int n = argc == 4 ? b_find(argv[1]) : -1;
     if (n < 0 || b_find("another") != -1) return 1;
     operands.m = atoi(argv[2]);
@@ -241,6 +241,7 @@ fn bundled(folder: &Path, operations: &[Operation], target: &Target) -> PathBuf 
         .join(", ");
     let text = USES_A_BUNDLE.replace("OPERANDS", &operands).replace("REDUCED", &at("reduced_0"));
     let text = text.replace("STORED", &at("preactivations")).replace("UP", &at("up"));
+    let text = text.replace("SECOND_A", &at("a2")).replace("SECOND_B", &at("b2"));
     let (main, run) = (folder.join("bundled.c"), folder.join("bundled"));
     std::fs::write(&main, text.replace("WORKSPACE", &at("workspace"))).expect("a file");
     let mut cc = Command::new("gcc");
@@ -257,6 +258,8 @@ fn with_the_driver(folder: &Path) {
     let (mut operations, target) = (operations(&context), &context.info().target);
     // In another order than theirs: numbers are those of the bundle.
     operations.swap(0, 7);
+    // With two pairs of factors.
+    operations.swap(5, 10);
     let bundle = bundled(folder, &operations[..7], target);
     for (n, operation) in operations.into_iter().enumerate() {
         std::fs::write(&list, sizes(&operation)).expect("a file");

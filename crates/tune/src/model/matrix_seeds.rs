@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use tilewright_gen::plan::{Keys, OperandKeys, RowStaging, TileClass, TileShape, store_buffers, store_tile, thread_grid};
 use tilewright_gen::space::Space;
 use tilewright_ir::mma::{FAMILIES, Reads};
-use tilewright_problem::Math;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
+use tilewright_problem::{Math, Role};
 
 /// Plans with warpgroup instructions: the tiles of the least modelled time under the schedules that suit them. Empty where the device or
 /// the types have no such instruction. They need not be legal.
@@ -103,9 +103,12 @@ fn through_registers(plan: &Keys, c: &Contraction) -> Vec<Keys> {
     if plan.producers < 4 || plan.ping_pong == 1 || !matches!(c.a.factor().bytes(), 1 | 2) {
         return Vec::new();
     }
-    let fetches = |tensor: &Tensor| tensor.factor.is_some() || !boxes_align(tensor);
-    let a = fetches(&c.a).then(|| plan.but(|keys| keys.a.copy = 0));
-    let b = fetches(&c.b).then(|| plan.but(|keys| keys.b.copy = 0));
+    let fetches = |tensor: &Tensor, role: Role| {
+        let second = c.second.as_ref().map(|second| if role == Role::A2 { &second.a } else { &second.b });
+        tensor.factor.is_some() || !boxes_align(tensor) || second.is_some_and(|second| !boxes_align(second))
+    };
+    let a = fetches(&c.a, Role::A2).then(|| plan.but(|keys| keys.a.copy = 0));
+    let b = fetches(&c.b, Role::B2).then(|| plan.but(|keys| keys.b.copy = 0));
     let both = a.and(b).map(|_| plan.but(|keys| keys.both(|o| o.copy = 0)));
     // Bulk copies bring none of two factors that change their type.
     let each = if c.a.factor.and(c.b.factor).is_some() { [None, None] } else { [a, b] };

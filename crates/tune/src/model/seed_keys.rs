@@ -1,12 +1,16 @@
 //! Keys of a seed that follow from where operands lie and how many work-groups there are.
 
 use tilewright_gen::plan::{Keys, OperandKeys};
+use tilewright_ir::affine::Affine;
 use tilewright_problem::contraction::Tensor;
-use tilewright_problem::view::{COL, ROW, View};
+use tilewright_problem::view::{Bound, COL, ROW, View};
 
 /// True if neighbours in memory are neighbours along k, and not along the rows.
 pub(super) fn along_k(view: &View) -> bool {
-    view.stride(COL) == Some(1) && view.stride(ROW) != Some(1)
+    // Terms of the other pair of factors are the only ones that do not exist, where there are two.
+    let ends = matches!(view.access.bounds.as_slice(), [Bound { value, .. }] if value.terms == Affine::axis(COL).terms);
+    let along = if ends { view.access.offset.stride(COL) } else { view.stride(COL) };
+    along == Some(1) && view.stride(ROW) != Some(1)
 }
 
 /// Load keys of an operand that suit its layout, in vectors of at most so many bytes.

@@ -265,6 +265,10 @@ impl Grid<'_> {
 /// Sources worth a look. A window of a convolution may be cheaper to gather once. An operand contiguous along k may be cheaper to
 /// transpose once, into panels that load in whole vectors.
 fn sources(c: &Contraction, operand: Operand) -> &'static [u32] {
+    if c.second.is_some() {
+        // Copies are of one tensor.
+        return &[0];
+    }
     let view = &c.tensor(operand).view;
     match (view.stride(COL), view.stride(ROW)) {
         (None, _) => &[0, 1, 2],

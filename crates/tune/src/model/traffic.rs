@@ -43,7 +43,8 @@ pub(super) fn traffic(c: &Contraction, spec: &Derived, target: &Target, work: &W
     };
     // What exists, once: a copy has its own size.
     let once = |which: usize, tensor: &Tensor, source: Source, rows: u64| {
-        let touched = if c.k == 0 { 0.0 } else { tensor.len as f64 };
+        let second = c.second.as_ref().map_or(0, |second| if which == 0 { second.a.len } else { second.b.len });
+        let touched = if c.k == 0 { 0.0 } else { (tensor.len + second) as f64 };
         let elements = match source {
             Source::InPlace => touched,
             Source::PaddedRows => spec.copied_elements(which),

@@ -34,7 +34,8 @@ use arguments::Declare;
 use main_loop::{Consumer, MainLoop};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::view::COL;
 
 /// What the main kernel computes of a part of the problem, and where that goes.
 pub(crate) struct PartJob<'a> {
@@ -126,7 +127,14 @@ impl<'a> Declared<'a> {
     fn new(b: &mut Builder, args: &mut Arguments, job: &PartJob<'a>) -> Declared<'a> {
         let &PartJob { c, spec, inputs, shape, regions, .. } = job;
         let t = &spec.tiling;
-        let second_len = c.second.as_ref().map_or(0, |second| second.a.len.max(second.b.len));
+        // Terms count from the first pair's on; where a tensor starts makes up for them.
+        let second_len = c.second.as_ref().map_or(0, |second| {
+            let reach = |x: &Tensor| {
+                let before = x.view.access.offset.stride(COL).map_or(0, i64::unsigned_abs).saturating_mul(second.first);
+                x.len.saturating_add(before)
+            };
+            reach(&second.a).max(reach(&second.b))
+        });
         let ints = Ints::new(
             spec.style.wide_index,
             &[
