@@ -349,7 +349,7 @@ class Torch(Refusals):
                 ("twt.convolution(x, f, padding=2**62)", O, "size"),
                 ("twt.convolution(x, f, groups='a')", P, "groups"),
                 ("twt.convolution(x.long(), f.long())", O, "int64"),
-                ("twt.tune(None)", P, "mm, bmm, grouped_mm, linear, glu, "),
+                ("twt.tune(None)", P, "mm, bmm, grouped_mm, linear, lora_linear, glu, "),
                 ("twt.tune(twt.linear, a)", O, "x and weight are needed"),
                 ("twt.tune(twt.mm, freed, b, trials=1)", O, "no memory: was it freed"),
                 ("twt.optimize(torch.nn.Linear)", O, "an instance of torch.nn.Module"),

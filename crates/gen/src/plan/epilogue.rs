@@ -4,7 +4,7 @@ use super::bulk::StoreTile;
 use super::reduction::Finish;
 use serde::Serialize;
 
-/// How the partial sums of the splits of k meet ([`SplitK`]).
+/// How the partial sums of the splits of k meet ([`SplitK`](super::SplitK)).
 ///
 /// ```
 /// use tilewright_gen::plan::{Plan, Split};

@@ -25,7 +25,8 @@ use tilewright_problem::view::{COL, ROW};
 /// // A product of 4096 terms with an update of rank 16.
 /// let space = Space::new(&Gemm::new(Scalar::F16, 512, 512, 4096).k2(16).build()?.into(), &target)?;
 /// let plan = Plan::parse("wgmma 128x128x64 on 2x1, tma+tma, 4 stages, 4 producers")?;
-/// let second = space.resolve(&plan)?.spec.schedule.second.expect("a second pair");
+/// let derived = space.resolve(&plan)?.spec;
+/// let second = derived.schedule.second.as_ref().expect("a second pair");
 /// assert_eq!(second.first, 4096);
 /// assert_eq!(second.bulk[0].as_ref().map(|tile| tile.map.extent.clone()), Some(vec![16, 512]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -295,7 +295,8 @@ def _gemm(
     scaled, zeros = _scales(scales, m, columns, k), _zero_points(zero_points, m, n)
     factors = [("scales", x) for x in scaled.values()] + [("zero_points", x) for x in zeros.values()]
     factors += [("offsets", ends)] if ends else []
-    factors += [("up", up_at)] if up_at else []
+    second = _second(a2, b2, (a_at, a_as), (b_at, b_as))
+    factors += [*([("up", up_at)] if up_at else []), *second.arrays]
     apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
     context = _same_place(context, arrays + factors)
     _typed_epilogue(c_at.dtype, activation, arrays[3:])
@@ -304,10 +305,7 @@ def _gemm(
     owned = {None: "abcr", "m": "b", "k": "cr"}[grouped]
     lies = {f"ld{name}": x.ld for name, x in matrices.items() if x}
     lies.update({f"stride_{name}": x.batch_stride for name, x in matrices.items() if several and x and name in owned})
-    second = _second(a2, b2, (a_at, a_as), (b_at, b_as))
     lies.update(second.lies)
-    apart(c_at, second.arrays)
-    context = _same_place(context, arrays[:1] + second.arrays)
     is_complex, imaginary = a_at.dtype.startswith("complex"), _pair(imaginary)
     problem = _native.problem(
         "gemm",
