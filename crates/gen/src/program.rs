@@ -42,7 +42,7 @@ pub enum Binding {
     OperandMap(Operand, u64),
     /// A tensor map of the up weights. Its element 0 is at so many elements from their buffer's first.
     UpMap(u64),
-    /// A tensor map of an operand of the second pair. Its element 0 is at so many elements from their buffer's first.
+    /// A tensor map of an operand of the second pair. Its element 0 is at so many elements from its buffer's first.
     SecondMap(Operand, u64),
     /// A tensor map of the pre-activations. Its element 0 is at so many elements from their buffer's first.
     PreactivationsMap(u64),

@@ -257,6 +257,23 @@ fn lower_ends(gemm: &Gemm, of: Ragged) -> Result<Vector, ProblemError> {
     Ok(Vector { scalar: Quant::Ends.scalar(), along_n: of == Ragged::N, view, len: gemm.quant_len(Quant::Ends) })
 }
 
+/// The bias vector, if the product has one.
+fn lower_bias(gemm: &Gemm, halves: Option<Halves>) -> Result<Option<Vector>, ProblemError> {
+    let Some(x) = gemm.bias else { return Ok(None) };
+    let length = if x.along == Along::M { gemm.m } else { gemm.n };
+    let values = match halves.filter(|_| x.along == Along::N) {
+        None => ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), ("index", length, 1)]),
+        Some(halves) => {
+            let [half, line] = halves.dims(1, false);
+            halves.join(ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), half, line]), "index")
+        }
+    };
+    let view = values.broadcast("one", 1).view("g", "index", "one")?;
+    let accumulator = crate::error::computed_in(gemm.multiplied(), gemm.out_dtype)[1];
+    let scalar = Activation::bias_dtype(gemm.activation, accumulator, gemm.out_dtype);
+    Ok(Some(Vector { scalar, along_n: x.along == Along::N, view, len: gemm.bias_len() }))
+}
+
 fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> {
     let halves = Halves::of(gemm, form.granule);
     let view = |index: usize, ld: u64, batch_stride: u64| -> Result<(View, Option<Signs>), ProblemError> {
@@ -294,23 +311,7 @@ fn lower_gemm(gemm: &Gemm, form: ConvForm) -> Result<Contraction, ProblemError> 
         let to = if scale.terms().is_some() { &mut block_scales } else { &mut scales };
         to.push(lower_scale(gemm, along, scale, halves)?);
     }
-    let bias = match gemm.bias {
-        None => None,
-        Some(x) => {
-            let length = if x.along == Along::M { gemm.m } else { gemm.n };
-            let values = match halves.filter(|_| x.along == Along::N) {
-                None => ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), ("index", length, 1)]),
-                Some(halves) => {
-                    let [half, line] = halves.dims(1, false);
-                    halves.join(ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), half, line]), "index")
-                }
-            };
-            let view = values.broadcast("one", 1).view("g", "index", "one")?;
-            let accumulator = crate::error::computed_in(gemm.multiplied(), gemm.out_dtype)[1];
-            let scalar = Activation::bias_dtype(gemm.activation, accumulator, gemm.out_dtype);
-            Some(Vector { scalar, along_n: x.along == Along::N, view, len: gemm.bias_len() })
-        }
-    };
+    let bias = lower_bias(gemm, halves)?;
     let residual = match gemm.residual {
         None => None,
         Some(x) => {

@@ -45,8 +45,22 @@ pub(super) fn operands(gemm: &Gemm) -> Result<Option<Box<SecondOperands>>, Probl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contraction::Operand;
+    use crate::extent::{Dynamic, Extents};
     use crate::lower::{ConvForm, lower};
+    use crate::role::Role;
     use tilewright_ir::Scalar;
+
+    /// A launch with fewer rows touches less of both operands A.
+    #[test]
+    fn fewer_rows_are_less_memory() {
+        let dynamic = Dynamic { m: true, ..Dynamic::NONE };
+        let gemm = Gemm::new(Scalar::F32, 9, 4, 5).lda(11).k2(6).lda2(17).dynamic(dynamic).build().unwrap();
+        let at = Extents { m: 2, ..gemm.extents() };
+        let c = lower(&gemm.into(), ConvForm::PER_SAMPLE).unwrap().lead;
+        assert_eq!((c.len_at(Operand::A, &at), c.second_len_at(Role::A2, &at)), (11 + 5, 17 + 6));
+        assert_eq!((c.len_at(Operand::B, &at), c.second_len_at(Role::B2, &at)), (5 * 4, 6 * 4));
+    }
 
     /// Every term of both pairs has its elements, and no other has.
     #[test]

@@ -381,12 +381,11 @@ def _stored_as(x: Any, name: str, first: Array, needed: Matrix) -> Tuple[Array, 
     if len(at.shape) != 2:
         raise _native.OperandError(f"{name} has shape {at.shape}: a matrix is needed")
     _typed(first.dtype, [(name, at)])
-    (rows, cols), (down, right) = at.shape, at.strides
     if 0 in at.shape:
         raise _native.OperandError(f"{name} has shape {at.shape}: leave a2 and b2 out where they have no terms")
-    lines, line, along, across = (cols, rows, down, right) if needed.trans else (rows, cols, right, down)
-    if (line <= 1 or along == 1) and (lines <= 1 or across >= line) and (at.device == "cpu" or at.address % 16 == 0):
-        return at, Matrix(needed.trans, across if lines > 1 else line, None, 0)
+    lies = matrix(at._replace(shape=at.shape[::-1], strides=at.strides[::-1]) if needed.trans else at)
+    if lies is not None and not lies.trans and _of_whole_vectors(at):
+        return at, lies._replace(trans=needed.trans)
     if isinstance(x, Array) or not hasattr(x, "swapaxes"):
         raise _native.OperandError(f"{name} has strides {at.strides}: store it as {name[0]} is, from a multiple of 16 bytes on")
     copied = _fresh(x.swapaxes(0, 1)).swapaxes(0, 1) if needed.trans else _fresh(x)
@@ -399,12 +398,17 @@ def _fresh(x: Any) -> Any:
         import torch
 
         return x.clone(memory_format=torch.contiguous_format)
-    return x.copy(order="C") if hasattr(x, "copy") else pack(x, "a2")
+    return x.copy(order="C")
 
 
 def _lies_alike(up: Array, b: Array) -> bool:
     """Whether a kernel may read a second tensor of weights as it reads the first: with the same strides, from an address of whole vectors on."""
-    return up.strides == b.strides and (up.device == "cpu" or up.address % 16 == 0)
+    return up.strides == b.strides and _of_whole_vectors(up)
+
+
+def _of_whole_vectors(x: Array) -> bool:
+    """Whether the array begins where kernels count on the start of a vector. Host arrays are copied."""
+    return x.device == "cpu" or x.address % 16 == 0
 
 
 def _operands(a: Any, b: Any) -> Tuple[Any, Any]:

@@ -49,8 +49,8 @@ def _(x, weight, lora_a, lora_b, bias=None, scale=1.0):
 
 
 def _save(ctx, inputs, output):
-    x, weight, lora_a, lora_b, bias, scale = (*inputs, None, 1.0)[:6] if len(inputs) == 4 else (*inputs, 1.0)[:6]
-    ctx.scale = scale
+    # What has its default at the end is not among them.
+    x, weight, lora_a, lora_b, bias, ctx.scale = (*inputs, *(None, 1.0)[len(inputs) - 4 :])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, weight, lora_a, lora_b, bias, output[1])
 

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from . import _arguments as given
 from . import _core, _native
-from ._arrays import Array, of_shape
+from ._arrays import Array, matrix, of_shape
 from ._core import Outcome
 
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32", torch.float64: "float64"}
@@ -522,8 +522,8 @@ def _stored_as(x: Tensor, first: Tensor) -> Tensor:
 
 
 def _by_rows(x: Tensor) -> bool:
-    (rows, cols), (down, right) = x.shape, x.stride()
-    return (cols <= 1 or right == 1) and (rows <= 1 or down >= cols)
+    lies = matrix(array(x))
+    return lies is not None and not lies.trans
 
 
 def _grouped_shape(a: Tensor, b: Tensor, offs: Tensor) -> Tuple[int, ...]:
